@@ -1,0 +1,48 @@
+//! The `oncebox` command.
+//!
+//! Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 it was tried and failed (for `demo`: something was lost
+//! or doubled), 2 the command line is wrong.
+
+mod demo;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Makes every message take effect once.
+#[derive(Debug, Parser)]
+#[command(name = "oncebox", version, about, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Kill workers while messages pass, then count the effects.
+    Demo(demo::Args),
+    /// One worker of the demo.
+    #[command(hide = true)]
+    DemoWorker(demo::worker::Args),
+}
+
+fn main() -> ExitCode {
+    let Cli { verb } = Cli::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&anyhow::Error::from(error).context("cannot start the runtime")),
+    };
+    let done = match verb {
+        Verb::Demo(args) => runtime.block_on(demo::run(args)),
+        Verb::DemoWorker(args) => runtime.block_on(demo::worker::run(args)).map(|()| ExitCode::SUCCESS),
+    };
+    // Blocking reads of stdin must not hold up the end.
+    runtime.shutdown_background();
+    done.unwrap_or_else(|error| failed(&error))
+}
+
+#[allow(clippy::print_stderr, reason = "this is where the command talks")]
+fn failed(error: &anyhow::Error) -> ExitCode {
+    eprintln!("oncebox: {error:#}");
+    ExitCode::FAILURE
+}

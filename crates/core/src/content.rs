@@ -1,0 +1,154 @@
+//! What a message says: the part of it that a content hash and a fingerprint cover.
+
+use sha2::{Digest, Sha256};
+
+use crate::json::{self, Keep, Part};
+use crate::message::Message;
+
+/// Which part of a payload counts, and in what form. By default all of it, as canonical JSON where it is JSON, so that
+/// a producer that writes its fields in another order still says the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Content {
+    form: Form,
+    fields: Fields,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Form {
+    #[default]
+    Json,
+    Raw,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Fields {
+    #[default]
+    All,
+    Only(Vec<String>),
+    Without(Vec<String>),
+}
+
+impl Content {
+    /// The payload byte for byte.
+    pub fn raw() -> Self {
+        Self { form: Form::Raw, fields: Fields::All }
+    }
+
+    /// Only these fields, by dotted path.
+    pub fn only(fields: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { form: Form::Json, fields: Fields::Only(fields.into_iter().map(Into::into).collect()) }
+    }
+
+    /// All but these fields, by dotted path: a timestamp that every retry sets anew.
+    pub fn without(fields: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { form: Form::Json, fields: Fields::Without(fields.into_iter().map(Into::into).collect()) }
+    }
+
+    /// SHA-256 over the type and the chosen content.
+    pub(crate) fn digest(&self, message: &Message) -> [u8; 32] {
+        let hash = Sha256::new().chain_update(message.kind.as_bytes()).chain_update([0]);
+        let canonical = match self.form {
+            Form::Json => json::canonical(&message.payload, &self.fields).ok(),
+            Form::Raw => None,
+        };
+        // The marker keeps a raw payload apart from a canonical one that happens to have the same bytes.
+        match canonical {
+            Some(json) => hash.chain_update([1]).chain_update(json),
+            None => hash.chain_update([0]).chain_update(&message.payload),
+        }
+        .finalize()
+        .into()
+    }
+
+    /// A number for "how this was computed", so that a change of fields is noticed.
+    pub(crate) fn scheme(&self) -> [u8; 2] {
+        // Bump when the canonical form or the hash changes.
+        const ALGORITHM: u8 = 1;
+        let digest = Sha256::new().chain_update([ALGORITHM]).chain_update(format!("{self:?}")).finalize();
+        [digest[0], digest[1]]
+    }
+}
+
+impl Keep for Fields {
+    fn keep(&self, path: &str) -> Part {
+        let below = |outer: &str, inner: &str| {
+            inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        match self {
+            Self::All => Part::All,
+            Self::Only(fields) if fields.iter().any(|field| below(field, path)) => Part::All,
+            Self::Only(fields) if fields.iter().any(|field| below(path, field)) => Part::Inside,
+            Self::Only(_) => Part::None,
+            Self::Without(fields) if fields.iter().any(|field| below(field, path)) => Part::None,
+            Self::Without(_) => Part::All,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(content: &Content, payload: &str) -> [u8; 32] {
+        content.digest(&Message::new("t").with_payload(payload.to_owned()))
+    }
+
+    #[test]
+    fn order_of_fields_white_space_and_escapes_do_not_count() {
+        let all = Content::default();
+        assert_eq!(digest(&all, r#"{"a":1,"b":"A"}"#), digest(&all, "{ \"b\" : \"\\u0041\", \"a\" : 1 }"));
+        assert_ne!(digest(&all, r#"{"a":[1,2]}"#), digest(&all, r#"{"a":[2,1]}"#));
+    }
+
+    #[test]
+    fn large_numbers_stay_different() {
+        let all = Content::default();
+        assert_ne!(digest(&all, r#"{"a":12345678901234567890123}"#), digest(&all, r#"{"a":12345678901234567890124}"#));
+    }
+
+    #[test]
+    fn a_field_named_twice_is_not_a_field_named_once() {
+        let all = Content::default();
+        assert_ne!(digest(&all, r#"{"a":1,"a":2}"#), digest(&all, r#"{"a":2}"#));
+    }
+
+    #[test]
+    fn fields_can_be_left_in_or_out() {
+        let only = Content::only(["id", "card.last4"]);
+        assert_eq!(
+            digest(&only, r#"{"id":1,"card":{"last4":"1","x":1},"ts":1}"#),
+            digest(&only, r#"{"id":1,"card":{"last4":"1","x":2},"ts":2}"#)
+        );
+        assert_ne!(
+            digest(&only, r#"{"id":1,"card":{"last4":"1"}}"#),
+            digest(&only, r#"{"id":1,"card":{"last4":"2"}}"#)
+        );
+        let without = Content::without(["meta.sent_at"]);
+        assert_eq!(
+            digest(&without, r#"{"id":1,"meta":{"sent_at":1}}"#),
+            digest(&without, r#"{"id":1,"meta":{"sent_at":2}}"#)
+        );
+        assert_ne!(digest(&without, r#"{"id":1}"#), digest(&without, r#"{"id":2}"#));
+    }
+
+    #[test]
+    fn what_is_not_json_is_taken_byte_for_byte() {
+        let all = Content::default();
+        assert_ne!(digest(&all, "not json 1"), digest(&all, "not json 2"));
+        assert_ne!(digest(&Content::raw(), r#"{"a":1}"#), digest(&Content::raw(), r#"{"a": 1}"#));
+    }
+
+    #[test]
+    fn a_document_too_deep_to_walk_is_still_told_apart() {
+        let deep = |leaf: &str| format!("{}{leaf}{}", "[".repeat(10_000), "]".repeat(10_000));
+        assert_ne!(digest(&Content::default(), &deep("1")), digest(&Content::default(), &deep("2")));
+    }
+
+    #[test]
+    fn the_type_counts() {
+        let all = Content::default();
+        let paid = Message::new("order.paid").with_payload("{}");
+        let shipped = Message::new("order.shipped").with_payload("{}");
+        assert_ne!(all.digest(&paid), all.digest(&shipped));
+    }
+}

@@ -1,0 +1,150 @@
+//! Errors at the seams. The engine decides by [`kind`](StoreError::kind) alone and never reads a driver's text.
+
+use std::error::Error;
+use std::fmt;
+
+/// Why a message could not be built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidMessage {
+    /// A part that must not be empty is.
+    #[error("cannot build a message: its {0} is empty")]
+    Empty(&'static str),
+    /// A part is longer than [`ATTRIBUTE_BYTES_MAX`](crate::message::ATTRIBUTE_BYTES_MAX).
+    #[error("cannot build a message: its {0} is longer than 4096 bytes")]
+    TooLong(&'static str),
+    /// A header holds a control character.
+    #[error("cannot add a header: its name or value holds a control character")]
+    ControlCharacter,
+    /// The value can't be written as JSON.
+    #[error("cannot build a message: its value cannot be written as JSON")]
+    NotJson,
+}
+
+/// What a caller can do about a [`StoreError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// The store can't be reached or is shutting down. Hold what you have and try again later.
+    Unavailable,
+    /// Someone else is in the way: a lock, a deadlock, a serialisation failure. Roll back and run again; not an attempt.
+    Contended,
+    /// The transaction is gone, aborted, or not the one that claimed. Nothing of it may be acknowledged.
+    TransactionLost,
+    /// A lease was taken over by someone with a higher fence. Drop the work; its new owner has it.
+    Fenced,
+    /// The caller's statement was refused by the store: a constraint, a type, a syntax error.
+    Refused,
+    /// A setting or the schema is wrong. Trying again does not help; a person must act.
+    Configuration,
+    /// What the store returned makes no sense.
+    Corrupt,
+}
+
+/// A store could not do what was asked.
+pub struct StoreError {
+    kind: StoreErrorKind,
+    attempted: String,
+    reason: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl StoreError {
+    /// `attempted` completes "cannot …"; `reason` says why and, where possible, what to do. Neither may hold payloads
+    /// or secrets.
+    pub fn new(kind: StoreErrorKind, attempted: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { kind, attempted: attempted.into(), reason: reason.into(), source: None }
+    }
+
+    /// Keeps the driver's error for `Debug` and `source()`.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// What the caller can do about it.
+    pub fn kind(&self) -> StoreErrorKind {
+        self.kind
+    }
+
+    /// Why it failed, without what was attempted.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Whether the same call may succeed later without anyone changing anything.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self.kind, StoreErrorKind::Unavailable | StoreErrorKind::Contended)
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {}: {}", self.attempted, self.reason)
+    }
+}
+
+impl fmt::Debug for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The driver's own error may quote values; its text stays behind `source()`, for code that asks for it.
+        f.debug_struct("StoreError")
+            .field("kind", &self.kind)
+            .field("attempted", &self.attempted)
+            .field("reason", &self.reason)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Error for StoreError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|e| e as _)
+    }
+}
+
+/// What a caller can do about a [`SourceError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SourceErrorKind {
+    /// The broker can't be reached. Try again later.
+    Unavailable,
+    /// The delivery is no longer ours. It comes again; settling it changes nothing.
+    LeaseLost,
+    /// A setting is wrong; a person must act.
+    Configuration,
+}
+
+/// A source could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {attempted}: {reason}")]
+pub struct SourceError {
+    kind: SourceErrorKind,
+    attempted: String,
+    reason: String,
+}
+
+impl SourceError {
+    /// `attempted` completes "cannot …"; neither part may hold payloads or secrets.
+    pub fn new(kind: SourceErrorKind, attempted: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { kind, attempted: attempted.into(), reason: reason.into() }
+    }
+
+    /// What the caller can do about it.
+    pub fn kind(&self) -> SourceErrorKind {
+        self.kind
+    }
+}
+
+impl From<StoreError> for SourceError {
+    /// A source that lives in a store fails as its store does.
+    fn from(error: StoreError) -> Self {
+        let kind = match error.kind {
+            StoreErrorKind::Unavailable | StoreErrorKind::Contended => SourceErrorKind::Unavailable,
+            StoreErrorKind::Fenced | StoreErrorKind::TransactionLost => SourceErrorKind::LeaseLost,
+            StoreErrorKind::Refused | StoreErrorKind::Configuration | StoreErrorKind::Corrupt => {
+                SourceErrorKind::Configuration
+            }
+        };
+        Self { kind, attempted: error.attempted, reason: error.reason }
+    }
+}

@@ -1,0 +1,36 @@
+//! Vocabulary and seams of Oncebox.
+//!
+//! Adapters and the engine meet here: [`Store`], [`Source`] and the words they speak ([`Message`], [`Key`], [`Claim`],
+//! [`Outcome`], [`Failure`]). The crate knows no driver. It also holds the memory adapters, which pass the same
+//! conformance suites as the real ones.
+//!
+//! Applications depend on `oncebox`; this crate is for those who write a store or a source.
+
+pub mod claim;
+pub mod content;
+pub mod crashpoint;
+pub mod error;
+pub mod failure;
+pub mod fingerprint;
+mod json;
+pub mod key;
+pub mod memory;
+pub mod message;
+pub mod outcome;
+pub mod planted;
+pub mod queue;
+pub mod source;
+pub mod store;
+pub mod time;
+
+pub use claim::{Claim, ClaimRequest, Conflict, Earlier};
+pub use content::Content;
+pub use error::{SourceError, SourceErrorKind, StoreError, StoreErrorKind};
+pub use failure::{Class, Failure};
+pub use fingerprint::{Fingerprint, Fingerprinter};
+pub use key::{Key, KeyError, KeyStrategy, Scope, Template};
+pub use message::{Headers, Message, MessageId};
+pub use outcome::{Outcome, OutcomeKind};
+pub use source::{Coordinate, Delivery, Release, Source};
+pub use store::{ConsumerId, ConsumerName, Ended, Inbox, Session, Store, Transaction};
+pub use time::{Clock, SystemClock, Timestamp};

@@ -1,0 +1,15 @@
+//! Memory adapters: a store with real transactions and a source with real leases, for tests, examples and single
+//! processes that may forget.
+//!
+//! [`MemoryStore`] runs one transaction at a time, keeps an undo log, and aborts a transaction at its first error, as
+//! the strictest of the real stores do. What a handler gets wrong on PostgreSQL, it gets wrong here.
+
+mod db;
+mod inbox;
+mod queue;
+mod source;
+mod store;
+
+pub use db::{MemoryDb, MemoryError};
+pub use source::{MemoryReceipt, MemorySource};
+pub use store::{MemoryDoubt, MemorySession, MemoryStore, MemoryTx};

@@ -1,0 +1,222 @@
+//! A source in memory: every delivery is leased, counted and redelivered, as a broker would.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::error::SourceError;
+use crate::message::Message;
+use crate::source::{Coordinate, Delivery, Order, Release, Source, SourceCapabilities};
+use crate::store::Store;
+use crate::time::{Clock, SystemClock};
+
+/// Messages in memory. Clones share them. Order is kept per order key among what this one process reads.
+#[derive(Clone)]
+pub struct MemorySource {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    slots: Mutex<Slots>,
+    changed: Notify,
+    clock: Arc<dyn Clock>,
+    lease: Duration,
+}
+
+#[derive(Default)]
+struct Slots {
+    by_place: BTreeMap<u64, Slot>,
+    next: u64,
+    acknowledged: u64,
+}
+
+struct Slot {
+    message: Arc<Message>,
+    deliveries: u32,
+    /// Microseconds since 1970 from which it can be delivered.
+    visible_at: i64,
+}
+
+/// One delivery of one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryReceipt {
+    place: u64,
+    delivery: u32,
+}
+
+impl MemorySource {
+    /// How long a delivery stays with whoever received it.
+    pub const LEASE: Duration = Duration::from_secs(30);
+
+    /// An empty source.
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(SystemClock), Self::LEASE)
+    }
+
+    /// An empty source whose leases run by `clock`.
+    pub fn with_clock(clock: Arc<dyn Clock>, lease: Duration) -> Self {
+        let shared = Shared { slots: Mutex::default(), changed: Notify::new(), clock, lease };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Adds a message at the end.
+    pub fn send(&self, message: Message) {
+        self.send_all([message]);
+    }
+
+    /// Adds messages at the end.
+    pub fn send_all(&self, messages: impl IntoIterator<Item = Message>) {
+        let now = self.now();
+        let mut slots = self.slots();
+        for message in messages {
+            let place = slots.next;
+            slots.next += 1;
+            slots.by_place.insert(place, Slot { message: Arc::new(message), deliveries: 0, visible_at: now });
+        }
+        drop(slots);
+        self.shared.changed.notify_waiters();
+    }
+
+    /// How many messages are not acknowledged yet.
+    pub fn backlog(&self) -> usize {
+        self.slots().by_place.len()
+    }
+
+    /// How many were acknowledged.
+    pub fn acknowledged(&self) -> u64 {
+        self.slots().acknowledged
+    }
+
+    /// Wakes whoever waits to receive, after a test moved the clock.
+    pub fn wake(&self) {
+        self.shared.changed.notify_waiters();
+    }
+
+    fn now(&self) -> i64 {
+        self.shared.clock.now().as_microsecond()
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.shared.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, max: usize) -> Vec<Delivery<MemoryReceipt>> {
+        let now = self.now();
+        let until = now + i64::try_from(self.shared.lease.as_micros()).unwrap_or(i64::MAX / 4);
+        let mut slots = self.slots();
+        let mut blocked: HashSet<String> = HashSet::new();
+        let mut taken = Vec::new();
+        for (&place, slot) in &mut slots.by_place {
+            if taken.len() == max {
+                break;
+            }
+            let key = slot.message.order_key.as_deref();
+            if slot.visible_at > now {
+                blocked.extend(key.map(str::to_owned));
+                continue;
+            }
+            if key.is_some_and(|key| blocked.contains(key)) {
+                continue;
+            }
+            slot.deliveries += 1;
+            slot.visible_at = until;
+            let receipt = MemoryReceipt { place, delivery: slot.deliveries };
+            let mut delivery = Delivery::new(Arc::clone(&slot.message), receipt);
+            delivery.coordinate = Some(Coordinate::new(format!("memory/{place}")));
+            delivery.count = Some(slot.deliveries);
+            taken.push(delivery);
+        }
+        taken
+    }
+
+    /// Runs `change` on the slots that are still out under these receipts.
+    fn held<'r>(&self, receipts: impl IntoIterator<Item = &'r MemoryReceipt>, mut change: impl FnMut(&mut Slot)) {
+        let mut slots = self.slots();
+        for receipt in receipts {
+            if let Some(slot) = slots.by_place.get_mut(&receipt.place)
+                && slot.deliveries == receipt.delivery
+            {
+                change(slot);
+            }
+        }
+    }
+
+    fn later(&self, delay: Duration) -> i64 {
+        self.now() + i64::try_from(delay.as_micros()).unwrap_or(i64::MAX / 4)
+    }
+}
+
+impl Default for MemorySource {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemorySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemorySource").field("backlog", &self.backlog()).finish_non_exhaustive()
+    }
+}
+
+impl<S: Store> Source<S> for MemorySource {
+    type Receipt = MemoryReceipt;
+
+    fn capabilities(&self) -> SourceCapabilities {
+        SourceCapabilities {
+            order: Order::SingleProcess,
+            lease: Some(self.shared.lease),
+            counts: true,
+            coordinates: true,
+            ..SourceCapabilities::none("memory")
+        }
+    }
+
+    async fn open(&self, _store: &S) -> Result<(), SourceError> {
+        Ok(())
+    }
+
+    async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery<MemoryReceipt>>, SourceError> {
+        // How often to look for leases and delays that ran out, which nothing announces.
+        const LOOK: Duration = Duration::from_millis(20);
+        let deadline = tokio::time::Instant::now() + wait;
+        loop {
+            let changed = self.shared.changed.notified();
+            let taken = self.take(max);
+            let now = tokio::time::Instant::now();
+            if !taken.is_empty() || now >= deadline {
+                return Ok(taken);
+            }
+            let _ = tokio::time::timeout(LOOK.min(deadline - now), changed).await;
+        }
+    }
+
+    async fn ack(&self, deliveries: Vec<Delivery<MemoryReceipt>>) -> Result<(), SourceError> {
+        let mut slots = self.slots();
+        for delivery in deliveries {
+            let receipt = **delivery.receipt();
+            if slots.by_place.get(&receipt.place).is_some_and(|slot| slot.deliveries == receipt.delivery) {
+                slots.by_place.remove(&receipt.place);
+                slots.acknowledged += 1;
+            }
+        }
+        drop(slots);
+        self.wake();
+        Ok(())
+    }
+
+    async fn release(&self, deliveries: Vec<Delivery<MemoryReceipt>>, release: Release) -> Result<(), SourceError> {
+        let visible_at = self.later(release.delay);
+        self.held(deliveries.iter().map(|d| &**d.receipt()), |slot| slot.visible_at = visible_at);
+        self.wake();
+        Ok(())
+    }
+
+    async fn extend(&self, receipts: &[Arc<MemoryReceipt>]) -> Result<(), SourceError> {
+        let visible_at = self.later(self.shared.lease);
+        self.held(receipts.iter().map(|r| &**r), |slot| slot.visible_at = visible_at);
+        Ok(())
+    }
+}

@@ -1,0 +1,192 @@
+//! The seam to a broker, inbound.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{SourceError, StoreError};
+use crate::message::Message;
+use crate::store::Store;
+
+/// Where messages come from, for consumers on the store `S`.
+///
+/// A broker works with any store (`impl<S: Store> Source<S> for …`); a queue that lives in a store works with that one
+/// and settles in its transactions.
+pub trait Source<S: Store>: Send + Sync + 'static {
+    /// What the broker needs to settle a delivery: a tag, a handle, a row with its fence. Changes per delivery.
+    type Receipt: Send + Sync + 'static;
+
+    /// What this source guarantees.
+    fn capabilities(&self) -> SourceCapabilities;
+
+    /// Called once before the first [`receive`](Self::receive): connects, checks settings and that `store` is the one
+    /// it settles in.
+    fn open(&self, store: &S) -> impl Future<Output = Result<(), SourceError>> + Send;
+
+    /// Up to `max` deliveries: those that are there, or the first that come within `wait`, or none.
+    ///
+    /// Awaited to its end, never cancelled. Deliveries that are lost between here and the engine come again when their
+    /// lease runs out.
+    fn receive(
+        &self,
+        max: usize,
+        wait: Duration,
+    ) -> impl Future<Output = Result<Vec<Delivery<Self::Receipt>>, SourceError>> + Send;
+
+    /// Settles inside the message's own transaction, for sources that live in the store. Fails with `Fenced` if any
+    /// delivery has a new owner; then nothing of the transaction may commit.
+    fn ack_in(
+        &self,
+        tx: &mut S::Tx,
+        receipts: &[&Self::Receipt],
+    ) -> impl Future<Output = Result<(), StoreError>> + Send {
+        let _ = (tx, receipts);
+        std::future::ready(Ok(()))
+    }
+
+    /// The messages are done and durable: the broker may forget them. A lost lease here is a future duplicate, not an
+    /// error. Crashing before or during it means a redelivery, which the inbox answers.
+    fn ack(&self, deliveries: Vec<Delivery<Self::Receipt>>) -> impl Future<Output = Result<(), SourceError>> + Send;
+
+    /// The messages are not done: give them to someone, later. Where the source keeps order, later messages of the same
+    /// order key wait behind them.
+    fn release(
+        &self,
+        deliveries: Vec<Delivery<Self::Receipt>>,
+        release: Release,
+    ) -> impl Future<Output = Result<(), SourceError>> + Send;
+
+    /// Keeps deliveries ours for another lease. Those that are lost already are simply not extended.
+    fn extend(&self, receipts: &[Arc<Self::Receipt>]) -> impl Future<Output = Result<(), SourceError>> + Send;
+
+    /// Called once at the end, after the last settle: gives back what is held beside deliveries.
+    fn close(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+}
+
+/// How a delivery goes back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Release {
+    /// Not before this long.
+    pub delay: Duration,
+    /// Why it failed, in words without payload. `None`: without blame, as at a shutdown.
+    pub reason: Option<String>,
+}
+
+/// One arrival of a message. Settling consumes it, so that settling twice does not compile.
+pub struct Delivery<R> {
+    /// What was sent. Shared: the engine, the handler and its hooks all look at it.
+    pub message: Arc<Message>,
+    /// Where it lies in its broker, if that survives a redelivery.
+    pub coordinate: Option<Coordinate>,
+    /// How often it was delivered, this one included, if the broker knows. A hint.
+    pub count: Option<u32>,
+    /// The leased lane that it came on, where a source owns order by leased lanes.
+    pub lane: Option<LaneNumber>,
+    receipt: Arc<R>,
+}
+
+impl<R> Delivery<R> {
+    /// An arrival of `message`, to be settled with `receipt`.
+    pub fn new(message: impl Into<Arc<Message>>, receipt: R) -> Self {
+        Self { message: message.into(), coordinate: None, count: None, lane: None, receipt: Arc::new(receipt) }
+    }
+
+    /// What the source needs to settle it.
+    pub fn receipt(&self) -> &Arc<R> {
+        &self.receipt
+    }
+}
+
+impl<R> fmt::Debug for Delivery<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delivery").field("message", &self.message).field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+/// An id that a broker makes anew for each delivery: a delivery tag, a receipt handle, a lock token.
+///
+/// Good for settling that one delivery and for nothing else; it never becomes a [`Key`](crate::Key) or a
+/// [`MessageId`](crate::MessageId).
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct DeliveryTag(String);
+
+impl DeliveryTag {
+    /// Wraps what the broker gave.
+    pub fn new(tag: impl Into<String>) -> Self {
+        Self(tag.into())
+    }
+
+    /// What the broker gave, to hand back to it.
+    pub fn for_broker(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for DeliveryTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DeliveryTag")
+    }
+}
+
+/// Where a message lies in its broker: `topic/partition/offset`, a stream sequence, a queue row.
+///
+/// The same for each redelivery, another one for a producer's retry. A key only where
+/// [`KeyStrategy::Coordinate`](crate::key::KeyStrategy::Coordinate) is chosen by name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Coordinate(String);
+
+impl Coordinate {
+    /// Names a place that is unique in this broker.
+    pub fn new(place: impl Into<String>) -> Self {
+        Self(place.into())
+    }
+
+    /// The place as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The number of a lane within a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LaneNumber(pub i32);
+
+/// What a source guarantees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SourceCapabilities {
+    /// What it is, for logs: `queue`.
+    pub name: &'static str,
+    /// Who owns order on it.
+    pub order: Order,
+    /// How long a delivery stays ours without [`extend`](Source::extend); `None` if it needs none.
+    pub lease: Option<Duration>,
+    /// Deliveries carry a count.
+    pub counts: bool,
+    /// [`Coordinate`]s survive a redelivery.
+    pub coordinates: bool,
+    /// [`ack_in`](Source::ack_in) settles in the message's transaction.
+    pub settles_in_transaction: bool,
+}
+
+impl SourceCapabilities {
+    /// Capabilities of a source called `name` that promises nothing yet.
+    pub const fn none(name: &'static str) -> Self {
+        Self { name, order: Order::None, lease: None, counts: false, coordinates: false, settles_in_transaction: false }
+    }
+}
+
+/// What makes sure that one order key is handled in one place at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Order {
+    /// Nothing: two processes may hold messages of one key.
+    None,
+    /// Only this process reads it.
+    SingleProcess,
+    /// Lanes leased in the store, each with one owner and an epoch.
+    LeasedLanes,
+}

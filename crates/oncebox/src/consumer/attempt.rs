@@ -1,0 +1,352 @@
+//! One transaction: claim, handle, settle, commit.
+//!
+//! ```text
+//!  begin ─▶ claim the leaders' keys ─▶ handlers of the fresh ones ─▶ outcomes ─▶ settle in the source ─▶ commit
+//!                 │                           │
+//!                 └ duplicates, conflicts     └ first failure ends the attempt: roll back, name the suspect
+//! ```
+//!
+//! It runs in a task of its own and is awaited to its end, so nothing cancels it between begin and commit. It blames
+//! nobody: what a failure means is decided by the lane, from a run alone.
+
+use std::sync::Arc;
+
+use oncebox_core::claim::{Claim, ClaimRequest, Conflict, Earlier};
+use oncebox_core::crashpoint::crashpoint;
+use oncebox_core::store::{Ended, Inbox, Session, Transaction};
+use oncebox_core::{Failure, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind, planted};
+
+use super::Engine;
+use super::batch::{Place, collapse};
+use super::blame::{self, Blame};
+use super::call::{self, Ran};
+use super::identity::{Claims, id_hash};
+use super::routes::{Route, Shape};
+use super::work::Work;
+use crate::context::Hook;
+
+/// What to do with messages that are fresh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Run their handlers.
+    Handle,
+    /// Record that their effect was there already.
+    AlreadyApplied,
+}
+
+/// What became of a message in a transaction that committed.
+#[derive(Debug)]
+pub(super) enum Fate {
+    /// Its handler ran.
+    Handled(Outcome),
+    /// It was handled before.
+    Duplicate(Outcome, Kind),
+    /// Its key belongs to another message. Not settled.
+    Conflict(Conflict),
+    /// It has to wait for a transaction of its own. Not settled.
+    Later,
+}
+
+/// Which kind of duplicate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The same message again.
+    Transport,
+    /// Another message with the same intent.
+    Business,
+    /// Our own earlier commit, whose answer was lost: it went through.
+    Ours,
+}
+
+impl Fate {
+    /// Whether the source may forget the message.
+    pub(super) fn is_settled(&self) -> bool {
+        matches!(self, Self::Handled(_) | Self::Duplicate(..))
+    }
+}
+
+/// How an attempt ended.
+pub(super) enum End<S: Store> {
+    /// All durable.
+    Committed { session: S::Session, fates: Vec<Fate>, hooks: Vec<Hook> },
+    /// Rolled back because of one message, as far as this run can tell.
+    Suspect {
+        session: Option<S::Session>,
+        doubt: Option<S::Doubt>,
+        place: usize,
+        failure: Failure,
+        unique: Option<String>,
+    },
+    /// Rolled back, and no message stands out.
+    Broken { session: Option<S::Session>, error: StoreError },
+    /// Nobody knows.
+    Unknown { doubt: S::Doubt, error: StoreError },
+}
+
+/// Why the work inside a transaction stopped.
+enum Stop<S: Store> {
+    Store(S::Tx, StoreError),
+    Message { tx: Option<S::Tx>, doubt: Option<S::Doubt>, place: usize, failure: Failure },
+}
+
+/// Runs one transaction over `works` and gives them back with how it ended.
+pub(super) async fn attempt<S: Store, Src: Source<S>>(
+    engine: Arc<Engine<S, Src>>,
+    session: Option<S::Session>,
+    works: Vec<Work<S, Src::Receipt>>,
+    mode: Mode,
+) -> (Vec<Work<S, Src::Receipt>>, End<S>) {
+    let end = run(&engine, session, &works, mode).await;
+    (works, end)
+}
+
+async fn run<S: Store, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    session: Option<S::Session>,
+    works: &[Work<S, Src::Receipt>],
+    mode: Mode,
+) -> End<S> {
+    let session = match session {
+        Some(session) => Ok(session),
+        None => engine.store.connect().await,
+    };
+    let lock_wait = if works.len() > 1 { engine.bounds.lock_wait_batch } else { engine.bounds.lock_wait_alone };
+    let begun = match session {
+        Ok(session) => session.begin(lock_wait).await,
+        Err(error) => Err(error),
+    };
+    let tx = match begun {
+        Ok(tx) => tx,
+        Err(error) => return End::Broken { session: None, error },
+    };
+    match inside(engine, tx, works, mode).await {
+        Ok((tx, fates, hooks)) => match commit(tx).await {
+            Ended::Committed(session) => End::Committed { session, fates, hooks },
+            Ended::RolledBack { session, error } => End::Broken { session, error },
+            Ended::Unknown { doubt, error } => End::Unknown { doubt, error },
+        },
+        Err(Stop::Store(tx, error)) => End::Broken { session: tx.rollback().await, error },
+        Err(Stop::Message { tx, doubt, place, failure }) => {
+            let session = match tx {
+                Some(tx) => tx.rollback().await,
+                None => None,
+            };
+            match blame::assign(&engine.store, failure) {
+                Blame::Message { failure, unique } => End::Suspect { session, doubt, place, failure, unique },
+                Blame::Store(error) => End::Broken { session, error },
+            }
+        }
+    }
+}
+
+async fn commit<T: Transaction>(tx: T) -> Ended<T::Session, T::Doubt> {
+    if let Err(error) = crashpoint("before-commit").await {
+        return Ended::RolledBack { session: tx.rollback().await, error };
+    }
+    tx.commit().await
+}
+
+/// Everything between begin and commit.
+async fn inside<S: Store, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    mut tx: S::Tx,
+    works: &[Work<S, Src::Receipt>],
+    mode: Mode,
+) -> Result<(S::Tx, Vec<Fate>, Vec<Hook>), Stop<S>> {
+    /// Goes on with a value, or stops with the transaction in hand.
+    macro_rules! check {
+        ($tx:ident, $result:expr) => {
+            match $result {
+                Ok(value) => value,
+                Err(error) => return Err(Stop::Store($tx, error)),
+            }
+        };
+    }
+    check!(tx, crashpoint("begun").await);
+
+    let claims: Vec<Option<&Claims>> = works.iter().map(|w| w.ready.as_ref().ok()?.claims.as_ref()).collect();
+    let places = collapse(claims.iter().copied());
+    let mut judged = check!(tx, claim(&mut tx, works, &claims, &places).await);
+    check!(tx, crashpoint("claimed").await);
+
+    let mut hooks = Vec::new();
+    if mode == Mode::AlreadyApplied {
+        for place in std::mem::take(&mut judged.fresh) {
+            judged.fates[place] = Some(Fate::Handled(Outcome::of(OutcomeKind::AlreadyApplied)));
+        }
+    }
+    for (route, turn) in turns(works, &judged.fresh, engine.order.is_kept()) {
+        let messages: Arc<[_]> = turn.iter().map(|&place| Arc::clone(&works[place].delivery.message)).collect();
+        let call = match route.handler.prepare(&messages) {
+            Ok(call) => call,
+            Err((n, failure)) => return Err(Stop::Message { tx: Some(tx), doubt: None, place: turn[n], failure }),
+        };
+        match call::run(tx, call, messages, engine.records.own, engine.bounds.handler_deadline).await {
+            Ran::Done { tx: back, outcomes, hooks: added } => {
+                tx = back;
+                hooks.extend(added);
+                for (&place, outcome) in turn.iter().zip(outcomes) {
+                    judged.fates[place] = Some(Fate::Handled(outcome));
+                }
+            }
+            Ran::Failed { tx, failure } if turn.len() == 1 => {
+                return Err(Stop::Message { tx: Some(tx), doubt: None, place: turn[0], failure });
+            }
+            // A batch handler fails as a whole; which message it was is found by halving.
+            Ran::Failed { tx, failure } => match blame::assign(&engine.store, failure) {
+                Blame::Store(error) => return Err(Stop::Store(tx, error)),
+                Blame::Message { failure, .. } => {
+                    let error = StoreError::new(StoreErrorKind::Refused, "run a batch handler", failure.reason());
+                    return Err(Stop::Store(tx, error));
+                }
+            },
+            Ran::Stopped { doubt, failure } => {
+                return Err(Stop::Message { tx: None, doubt: Some(doubt), place: turn[0], failure });
+            }
+            Ran::Kept { failure } => return Err(Stop::Message { tx: None, doubt: None, place: turn[0], failure }),
+        }
+    }
+    check!(tx, crashpoint("handled").await);
+
+    let fates = conclude(&places, judged.fates);
+    for (fate, claims) in fates.iter().zip(&claims) {
+        if let (Fate::Handled(outcome), Some(claims)) = (fate, claims)
+            && !outcome.is_plain()
+        {
+            judged.outcomes.extend(claims.all().map(|c| (c.consumer, c.key.clone(), outcome.clone())));
+        }
+    }
+    if !judged.outcomes.is_empty() {
+        check!(tx, tx.record(&judged.outcomes).await);
+    }
+    if !judged.take_back.is_empty() {
+        check!(tx, tx.unclaim(&judged.take_back).await);
+    }
+    let settled = works.iter().zip(&fates).filter(|(_, fate)| fate.is_settled());
+    let receipts: Vec<&Src::Receipt> = settled.map(|(work, _)| &**work.delivery.receipt()).collect();
+    if !planted::is("ack-before-commit") {
+        check!(tx, engine.source.ack_in(&mut tx, &receipts).await);
+    }
+    check!(tx, crashpoint("flushed").await);
+    Ok((tx, fates, hooks))
+}
+
+/// What the claims of a batch came to.
+struct Judged {
+    /// `None`: fresh, or not known before its leader's is.
+    fates: Vec<Option<Fate>>,
+    /// The places whose handlers are to run.
+    fresh: Vec<usize>,
+    /// Outcomes to keep beside the claims.
+    outcomes: Vec<(oncebox_core::ConsumerId, oncebox_core::Key, Outcome)>,
+    /// Claims to take back: their message is not settled after all.
+    take_back: Vec<(oncebox_core::ConsumerId, oncebox_core::Key)>,
+}
+
+async fn claim<S: Store, R>(
+    tx: &mut S::Tx,
+    works: &[Work<S, R>],
+    claims: &[Option<&Claims>],
+    places: &[Place],
+) -> Result<Judged, StoreError> {
+    let fates = places.iter().map(|place| (*place == Place::Later).then_some(Fate::Later)).collect();
+    let mut judged = Judged { fates, fresh: Vec::new(), outcomes: Vec::new(), take_back: Vec::new() };
+    judged.fresh.extend((0..works.len()).filter(|&place| claims[place].is_none()));
+    let leaders: Vec<(usize, &Claims)> = (claims.iter().enumerate())
+        .filter(|(place, _)| places[*place] == Place::Leader)
+        .filter_map(|(place, claims)| Some((place, (*claims)?)))
+        .collect();
+    let requests: Vec<ClaimRequest> = leaders.iter().flat_map(|(_, claims)| claims.all().cloned()).collect();
+    let answers = match requests.as_slice() {
+        [] => Vec::new(),
+        _ if planted::is("claim-skipped") => vec![Claim::Fresh; requests.len()],
+        requests => tx.claim(requests).await?,
+    };
+    let mut answers = answers.into_iter();
+    let mut answer = || answers.next().unwrap_or(Claim::Undecided);
+    for (place, claims) in leaders {
+        let (first, business) = (answer(), claims.business.as_ref().map(|_| answer()));
+        let own = (claims.first.consumer, claims.first.key.clone());
+        let other = claims.business.as_ref().map(|b| (b.consumer, b.key.clone()));
+        judged.fates[place] = match (first, business) {
+            (Claim::Undecided, _) | (_, Some(Claim::Undecided)) => {
+                let label = works[place].delivery.message.label().to_string();
+                let why = "its record came and went; claim again";
+                return Err(StoreError::new(StoreErrorKind::Contended, format!("claim message {label}"), why));
+            }
+            (Claim::Fresh, None | Some(Claim::Fresh)) => {
+                judged.fresh.push(place);
+                None
+            }
+            (Claim::Fresh, Some(Claim::Duplicate(earlier))) => {
+                // Remember it under its own id too: its next redelivery is then a plain transport duplicate.
+                judged.outcomes.push((own.0, own.1, earlier.outcome.clone()));
+                Some(Fate::Duplicate(earlier.outcome, Kind::Business))
+            }
+            (Claim::Fresh, Some(Claim::Conflict(conflict))) => {
+                judged.take_back.push(own);
+                Some(Fate::Conflict(conflict))
+            }
+            (first, business) => {
+                // The first key decides. A business key that was free (its record had expired) must not stay ours.
+                if business == Some(Claim::Fresh) {
+                    judged.take_back.extend(other);
+                }
+                match first {
+                    Claim::Duplicate(earlier) => {
+                        let kind = kind(claims, &earlier, &works[place]);
+                        Some(Fate::Duplicate(earlier.outcome, kind))
+                    }
+                    Claim::Conflict(conflict) => Some(Fate::Conflict(conflict)),
+                    _ => Some(Fate::Later),
+                }
+            }
+        };
+    }
+    judged.fresh.sort_unstable();
+    Ok(judged)
+}
+
+/// A key that is not the message's id catches both kinds; the hash of the id tells which.
+fn kind<S: Store, R>(claims: &Claims, earlier: &Earlier, work: &Work<S, R>) -> Kind {
+    match (claims.first_is_id, earlier.id_hash, id_hash(&work.delivery.message)) {
+        (false, Some(first), Some(now)) if first != now => Kind::Business,
+        _ if work.ready.as_ref().is_ok_and(|ready| ready.in_doubt) => Kind::Ours,
+        _ => Kind::Transport,
+    }
+}
+
+/// The calls to make: each handler with the places of the messages that it gets.
+///
+/// Where order is kept, a batch handler gets consecutive runs of its type; otherwise all of its type at once.
+fn turns<S: Store, R>(works: &[Work<S, R>], fresh: &[usize], ordered: bool) -> Vec<(Route<S>, Vec<usize>)> {
+    let mut turns: Vec<(Route<S>, Vec<usize>)> = Vec::new();
+    for &place in fresh {
+        let Ok(ready) = &works[place].ready else { continue };
+        let route = &ready.route;
+        let joins = match route.shape {
+            Shape::Each => None,
+            Shape::Batch if ordered => turns.last_mut().filter(|(last, _)| last.is(route)),
+            Shape::Batch => turns.iter_mut().find(|(earlier, _)| earlier.is(route)),
+        };
+        match joins {
+            Some((_, turn)) => turn.push(place),
+            None => turns.push((route.clone(), vec![place])),
+        }
+    }
+    turns
+}
+
+/// Gives followers what their leader got. A message that nothing decided waits.
+fn conclude(places: &[Place], mut fates: Vec<Option<Fate>>) -> Vec<Fate> {
+    for (place, found) in places.iter().enumerate() {
+        if let Place::Follower(leader) = found {
+            fates[place] = match &fates[*leader] {
+                Some(Fate::Handled(outcome)) => Some(Fate::Duplicate(outcome.clone().replayed(), Kind::Transport)),
+                Some(Fate::Duplicate(outcome, kind)) => Some(Fate::Duplicate(outcome.clone(), *kind)),
+                _ => None,
+            };
+        }
+    }
+    fates.into_iter().map(|fate| fate.unwrap_or(Fate::Later)).collect()
+}

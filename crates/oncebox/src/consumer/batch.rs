@@ -1,0 +1,144 @@
+//! How large batches are, and which messages of a batch are the same.
+
+use std::collections::HashMap;
+
+use oncebox_core::{ConsumerId, Key};
+
+use super::identity::Claims;
+
+/// How many messages go into one transaction: grows by one, halves on conflict or failure.
+#[derive(Debug)]
+pub(super) struct Pace {
+    limit: usize,
+    max: usize,
+}
+
+impl Pace {
+    pub(super) fn new(max: usize) -> Self {
+        Self { limit: max, max }
+    }
+
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    pub(super) fn went_well(&mut self) {
+        self.limit = (self.limit + 1).min(self.max);
+    }
+
+    pub(super) fn went_badly(&mut self) {
+        self.limit = (self.limit / 2).max(1);
+    }
+}
+
+/// What a message is within its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The first under its keys: it is claimed.
+    Leader,
+    /// The same message again: takes the leader's outcome after the commit.
+    Follower(usize),
+    /// Another message with the leader's key, or the same intent under another id: waits for the next transaction,
+    /// where the store tells what it is.
+    Later,
+}
+
+/// Finds the messages of a batch that share a key. `ON CONFLICT` names a key once however often it is inserted, so two
+/// deliveries of one message in one statement would both pass for fresh.
+pub(super) fn collapse<'c>(batch: impl IntoIterator<Item = Option<&'c Claims>>) -> Vec<Place> {
+    let mut leaders: HashMap<(ConsumerId, &Key), usize> = HashMap::new();
+    let mut leading: Vec<Option<&Claims>> = Vec::new();
+    let mut places = Vec::new();
+    for (place, claims) in batch.into_iter().enumerate() {
+        leading.push(claims);
+        let Some(claims) = claims else {
+            places.push(Place::Leader);
+            continue;
+        };
+        let taken = claims.all().find_map(|request| leaders.get(&(request.consumer, &request.key)).copied());
+        let found = match taken {
+            None => {
+                leaders.extend(claims.all().map(|request| ((request.consumer, &request.key), place)));
+                Place::Leader
+            }
+            Some(leader) => match leading[leader] {
+                Some(first) if same(first, claims) => Place::Follower(leader),
+                _ => Place::Later,
+            },
+        };
+        places.push(found);
+    }
+    places
+}
+
+/// Whether two claims are of one message, in every respect that the store would compare.
+fn same(a: &Claims, b: &Claims) -> bool {
+    let keys = |claims: &Claims| (claims.first.key.clone(), claims.business.as_ref().map(|b| b.key.clone()));
+    a.first.consumer == b.first.consumer
+        && keys(a) == keys(b)
+        && a.first.id_hash == b.first.id_hash
+        && a.first.fingerprint.agrees_with(b.first.fingerprint)
+}
+
+#[cfg(test)]
+mod tests {
+    use oncebox_core::claim::ClaimRequest;
+    use oncebox_core::{Fingerprinter, Message};
+
+    use super::*;
+
+    fn claims(id: &str, business: Option<&str>, payload: &str) -> Claims {
+        let fingerprint = Fingerprinter::default().fingerprint(&Message::new("t").with_payload(payload.to_owned()));
+        let request = |key| ClaimRequest { consumer: ConsumerId(1), key, fingerprint, id_hash: None };
+        Claims {
+            first: request(Key::id(id).unwrap()),
+            business: business.map(|key| request(Key::parts([&b"business"[..], key.as_bytes()]).unwrap())),
+            first_is_id: true,
+        }
+    }
+
+    fn places(batch: &[Claims]) -> Vec<Place> {
+        collapse(batch.iter().map(Some))
+    }
+
+    #[test]
+    fn the_same_message_three_times_has_one_leader() {
+        let batch =
+            [claims("d1", None, "a"), claims("d2", None, "b"), claims("d1", None, "a"), claims("d1", None, "a")];
+        assert_eq!(places(&batch), [Place::Leader, Place::Leader, Place::Follower(0), Place::Follower(0)]);
+    }
+
+    #[test]
+    fn one_key_with_two_contents_waits_for_the_store_to_judge() {
+        assert_eq!(places(&[claims("d1", None, "a"), claims("d1", None, "b")]), [Place::Leader, Place::Later]);
+    }
+
+    #[test]
+    fn the_same_intent_under_another_id_waits_for_the_store_to_judge() {
+        let batch = [claims("d1", Some("p1"), "a"), claims("d2", Some("p1"), "a")];
+        assert_eq!(places(&batch), [Place::Leader, Place::Later]);
+    }
+
+    #[test]
+    fn messages_that_need_no_claim_never_collapse() {
+        assert_eq!(collapse([None, None]), [Place::Leader, Place::Leader]);
+    }
+
+    #[test]
+    fn pace_halves_and_grows_by_one() {
+        let mut pace = Pace::new(100);
+        pace.went_badly();
+        pace.went_badly();
+        assert_eq!(pace.limit(), 25);
+        pace.went_well();
+        assert_eq!(pace.limit(), 26);
+        for _ in 0..200 {
+            pace.went_badly();
+        }
+        assert_eq!(pace.limit(), 1);
+        for _ in 0..200 {
+            pace.went_well();
+        }
+        assert_eq!(pace.limit(), 100);
+    }
+}

@@ -1,0 +1,266 @@
+//! What the tasks of one running consumer share, and starting and ending them.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use oncebox_core::source::Order;
+use oncebox_core::{Clock, ConsumerName, Source, SourceError, Store, StoreError, StoreErrorKind, planted};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::builder::{OrderBy, Setup, StartError};
+use super::heartbeat::{self, Held};
+use super::identity::{Identity, Records};
+use super::intake::{self, room_kib};
+use super::lane::Lane;
+use super::outage::Outage;
+use super::routes::Routes;
+use super::settle::SettledHook;
+use super::{Bounds, Stats};
+
+/// What the tasks of one running consumer share. Only counters and signals change.
+pub(crate) struct Engine<S: Store, Src: Source<S>> {
+    pub(super) name: ConsumerName,
+    pub(super) store: S,
+    pub(super) source: Src,
+    pub(super) routes: Routes<S>,
+    pub(super) bounds: Bounds,
+    pub(super) identity: Identity,
+    pub(super) order: OrderBy,
+    pub(super) constraints: HashSet<String>,
+    pub(super) hooks: Vec<SettledHook>,
+    pub(super) records: Records,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) stats: Arc<Stats>,
+    pub(super) outage: Outage,
+    /// Room for messages in hand.
+    pub(super) room: Arc<Semaphore>,
+    /// Room for their bytes.
+    pub(super) room_kib: Arc<Semaphore>,
+    /// Raised with each release of a message that others wait behind; see `Work::wave`.
+    wave: AtomicU64,
+    stop: watch::Sender<bool>,
+    /// Why it stops by itself.
+    failed: Mutex<Option<String>>,
+}
+
+/// How a consumer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// Everything in hand was finished or given back.
+    Clean,
+    /// The deadline came first. What was in hand comes again; nothing of it was acknowledged.
+    DeadlinePassed,
+}
+
+/// Why a consumer could not go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// It did not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The store refused to start.
+    #[error("cannot start consumer {name}: {error}")]
+    Store {
+        /// The consumer.
+        name: String,
+        /// What the store said.
+        #[source]
+        error: StoreError,
+    },
+    /// The source refused to start.
+    #[error("cannot start consumer {name}: {error}")]
+    Source {
+        /// The consumer.
+        name: String,
+        /// What the source said.
+        #[source]
+        error: SourceError,
+    },
+    /// Something happened that only a person can mend.
+    #[error("consumer {name} stopped: {reason}")]
+    Stopped {
+        /// The consumer.
+        name: String,
+        /// What happened.
+        reason: String,
+    },
+}
+
+impl<S: Store, Src: Source<S>> Engine<S, Src> {
+    /// Checks that the parts fit together and makes them one.
+    pub(super) async fn start(setup: Setup<S>, source: Src) -> Result<Arc<Self>, RunError> {
+        let name = setup.check()?;
+        let capabilities = source.capabilities();
+        if setup.order.is_kept() && capabilities.order == Order::None {
+            return Err(StartError::NoOrder { name: name.to_string(), source_name: capabilities.name }.into());
+        }
+        let store_error = |error| RunError::Store { name: name.to_string(), error };
+        let records = Records {
+            own: setup.store.consumer(&name).await.map_err(store_error)?,
+            shared: setup.store.consumer(&ConsumerName::global()).await.map_err(store_error)?,
+        };
+        source.open(&setup.store).await.map_err(|error| RunError::Source { name: name.to_string(), error })?;
+        let engine = Self {
+            store: setup.store,
+            source,
+            routes: setup.routes,
+            room: Arc::new(Semaphore::new(setup.bounds.in_flight_max)),
+            room_kib: Arc::new(Semaphore::new(room_kib(setup.bounds.in_flight_bytes_max))),
+            bounds: setup.bounds,
+            identity: setup.identity,
+            order: setup.order,
+            constraints: setup.constraints,
+            hooks: setup.hooks,
+            records,
+            clock: setup.clock,
+            stats: setup.stats,
+            outage: Outage::default(),
+            wave: AtomicU64::new(0),
+            stop: watch::Sender::new(false),
+            failed: Mutex::new(None),
+            name,
+        };
+        engine.say_hello();
+        Ok(Arc::new(engine))
+    }
+
+    fn say_hello(&self) {
+        let (store, source) = (self.store.capabilities(), self.source.capabilities());
+        tracing::info!(
+            consumer = %self.name, store = store.name, source = source.name, key = %self.identity.key,
+            order = %self.order, lanes = self.bounds.lanes, durable = store.durable, "consumer starts"
+        );
+        if self.identity.scope.is_global() {
+            tracing::warn!(consumer = %self.name, "its keys are global: a message that another consumer with global keys handled counts as a duplicate here");
+        }
+        if !store.durable {
+            tracing::warn!(consumer = %self.name, "the {} store forgets everything when the process ends", store.name);
+        }
+    }
+
+    /// Runs until `shutdown` resolves or something stops it, then drains.
+    pub(super) async fn run(self: Arc<Self>, shutdown: impl Future<Output = ()>) -> Result<Drained, RunError> {
+        let held = Arc::new(Held::new(self.bounds.in_flight_max));
+        let feeds = if self.order.is_kept() { self.bounds.lanes } else { 1 };
+        // As much as there is room for, so that sending never waits for one lane while others idle.
+        let (outlets, feeds): (Vec<_>, Vec<_>) = (0..feeds).map(|_| mpsc::channel(self.bounds.in_flight_max)).unzip();
+        let feeds: Vec<_> = feeds.into_iter().map(|feed| Arc::new(tokio::sync::Mutex::new(feed))).collect();
+
+        let mut tasks = JoinSet::new();
+        for number in 0..self.bounds.lanes {
+            let feed = Arc::clone(&feeds[number % feeds.len()]);
+            tasks.spawn(Lane::new(Arc::clone(&self), feed).run());
+        }
+        drop(feeds);
+        tasks.spawn(intake::run(Arc::clone(&self), outlets, Arc::clone(&held)));
+        let mut beats = JoinSet::new();
+        if let Some(lease) = self.source.capabilities().lease {
+            beats.spawn(heartbeat::run(Arc::clone(&self), held, lease));
+        }
+        tokio::select! {
+            () = shutdown => tracing::info!(consumer = %self.name, "shutdown asked for; finishing what is in hand"),
+            () = self.stopping() => {}
+        }
+        self.stop.send_replace(true);
+        let drained = self.drain(tasks).await;
+        drop(beats);
+        self.source.close().await;
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match failed {
+            Some(reason) => Err(RunError::Stopped { name: self.name.to_string(), reason }),
+            None => Ok(drained),
+        }
+    }
+
+    async fn drain(&self, mut tasks: JoinSet<()>) -> Drained {
+        let ended = async {
+            while let Some(ended) = tasks.join_next().await {
+                if let Err(error) = ended {
+                    tracing::error!(consumer = %self.name, "a task of the consumer broke down: {error}");
+                }
+            }
+        };
+        match tokio::time::timeout(self.bounds.drain_deadline, ended).await {
+            Ok(()) => Drained::Clean,
+            Err(_) => {
+                // Transactions run in tasks of their own, so none is cancelled half-way by dropping these.
+                tracing::warn!(consumer = %self.name, "not drained in {:?}; what is in hand comes again", self.bounds.drain_deadline);
+                Drained::DeadlinePassed
+            }
+        }
+    }
+
+    /// Whether a shutdown was asked for.
+    pub(super) fn is_stopping(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    /// Returns once a shutdown is asked for.
+    pub(super) async fn stopping(&self) {
+        // The sender lives as long as we do, so this fails never.
+        let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
+    }
+
+    /// Stops the consumer because of something that only a person can mend.
+    pub(super) fn fail(&self, reason: String) {
+        tracing::error!(consumer = %self.name, "consumer stops: {reason}");
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
+        self.stop.send_replace(true);
+    }
+
+    pub(super) fn wave(&self) -> u64 {
+        self.wave.load(SeqCst)
+    }
+
+    /// The wave from which on deliveries are known to come after a release that is done now.
+    pub(super) fn next_wave(&self) -> u64 {
+        self.wave.fetch_add(1, SeqCst) + 1
+    }
+
+    /// Waits while the store is away; a connection once it is back, `None` if a shutdown came first.
+    pub(super) async fn wait_for_store(&self, error: StoreError) -> Option<S::Session> {
+        let mut waiting = self.outage.wait(&self.stats, &*self.clock, self.name.as_str(), error.to_string());
+        loop {
+            tokio::select! {
+                () = waiting.pause() => {}
+                () = self.stopping() => return None,
+            }
+            match self.store.connect().await {
+                Ok(session) => return Some(session),
+                Err(error) if error.kind() == StoreErrorKind::Unavailable => {}
+                Err(error) => {
+                    self.fail(error.to_string());
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Makes sure that a lost transaction can't change its mind any more. `false` if a shutdown came first.
+    pub(super) async fn resolve(&self, doubt: S::Doubt) -> bool {
+        if planted::is("unknown-as-failed") {
+            return true;
+        }
+        loop {
+            match self.store.resolve(&doubt).await {
+                Ok(()) => return true,
+                Err(error) => {
+                    if self.wait_for_store(error).await.is_none() {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<S: Store, Src: Source<S>> fmt::Debug for Engine<S, Src> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("name", &self.name).field("stats", &self.stats).finish_non_exhaustive()
+    }
+}

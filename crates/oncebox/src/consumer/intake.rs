@@ -1,0 +1,194 @@
+//! Receives, makes messages ready, and hands them to lanes. It stops when there is no room, the store is away, or a
+//! shutdown was asked for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox_core::crashpoint::crashpoint;
+use oncebox_core::source::Order;
+use oncebox_core::{Delivery, Failure, Release, Source, SourceErrorKind, Store};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use super::bounds::backoff;
+use super::heartbeat::Held;
+use super::stats::Stats;
+use super::work::{Ready, Work};
+use super::{Engine, OrderBy};
+
+/// How long one look for messages lasts: the longest that a shutdown waits for an idle source.
+const WAIT: Duration = Duration::from_millis(250);
+
+/// Room is counted in these, because a semaphore has no room for bytes.
+const KIB: usize = 1024;
+
+/// Where work goes: one feed for all lanes, or one per lane where order is kept.
+pub(super) type Outlets<S, R> = Vec<mpsc::Sender<Work<S, R>>>;
+
+pub(super) async fn run<S: Store, Src: Source<S>>(
+    engine: Arc<Engine<S, Src>>,
+    outlets: Outlets<S, Src::Receipt>,
+    held: Arc<Held<Src::Receipt>>,
+) {
+    let mut failures = 0;
+    while !engine.is_stopping() {
+        let Some(room) = room_to_receive(&engine).await else { break };
+        // Taken before the call: whatever it returns was chosen by the source no earlier than this.
+        let wave = engine.wave();
+        match engine.source.receive(room, WAIT).await {
+            Ok(deliveries) => {
+                if failures > 0 {
+                    failures = 0;
+                    engine.stats.set_waiting_for(None);
+                    tracing::info!(consumer = %engine.name, "receiving again");
+                }
+                if deliveries.is_empty() {
+                    continue;
+                }
+                Stats::add(&engine.stats.deliveries, deliveries.len());
+                held.add(deliveries.iter().map(|delivery| Arc::downgrade(delivery.receipt())));
+                let _ = crashpoint("received").await;
+                let mut left = Vec::new();
+                for delivery in deliveries {
+                    left.extend(dispatch(&engine, &outlets, delivery, wave).await);
+                }
+                give_back(&engine, left).await;
+            }
+            Err(error) if error.kind() == SourceErrorKind::Configuration => {
+                engine.fail(error.to_string());
+                break;
+            }
+            Err(error) => {
+                failures += 1;
+                if failures == 1 {
+                    tracing::warn!(consumer = %engine.name, "waiting for the source: {error}");
+                    engine.stats.set_waiting_for(Some(error.to_string()));
+                }
+                let wait = backoff(Duration::from_millis(100), Duration::from_secs(5), failures, engine.clock.random());
+                tokio::select! {
+                    () = tokio::time::sleep(wait) => {}
+                    () = engine.stopping() => {}
+                }
+            }
+        }
+    }
+}
+
+/// How many messages there is room for, at least one; `None` when it is time to stop.
+async fn room_to_receive<S: Store, Src: Source<S>>(engine: &Engine<S, Src>) -> Option<usize> {
+    tokio::select! {
+        () = engine.outage.over() => {}
+        () = engine.stopping() => return None,
+    }
+    tokio::select! {
+        // The permit is given back at once: only this task takes any, so what is free stays free.
+        _permit = engine.room.acquire() => {}
+        () = engine.stopping() => return None,
+    }
+    Some(engine.room.available_permits().clamp(1, engine.bounds.in_flight_max))
+}
+
+/// Hands a delivery to its lane; it comes back if a shutdown came before there was room for it.
+async fn dispatch<S: Store, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    outlets: &Outlets<S, Src::Receipt>,
+    delivery: Delivery<Src::Receipt>,
+    wave: u64,
+) -> Option<Delivery<Src::Receipt>> {
+    let room = tokio::select! {
+        room = take_room(engine, delivery.message.payload.len()) => room,
+        () = engine.stopping() => None,
+    };
+    let Some(room) = room else { return Some(delivery) };
+    let (order_key, misordered) = match order_key(engine, &delivery) {
+        Ok(order_key) => (order_key, None),
+        Err(failure) => (delivery.message.order_key.as_deref().map(Arc::from), Some(failure)),
+    };
+    let ready = match misordered {
+        None => ready(engine, &delivery),
+        Some(failure) => Err(failure),
+    };
+    let outlet = match &order_key {
+        Some(key) if outlets.len() > 1 => &outlets[lane(key, outlets.len())],
+        _ => &outlets[0],
+    };
+    // A closed outlet means that its lane broke down; the delivery comes again when its lease runs out.
+    let _ = outlet.send(Work { delivery, ready, order_key, wave, _room: room }).await;
+    None
+}
+
+/// A shutdown came before there was room.
+async fn give_back<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, deliveries: Vec<Delivery<Src::Receipt>>) {
+    if deliveries.is_empty() {
+        return;
+    }
+    Stats::add(&engine.stats.released, deliveries.len());
+    if let Err(error) = engine.source.release(deliveries, Release::default()).await {
+        tracing::info!(consumer = %engine.name, "not released, so they come again when their leases run out: {error}");
+    }
+}
+
+async fn take_room<S: Store, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    bytes: usize,
+) -> Option<[OwnedSemaphorePermit; 2]> {
+    // An oversized payload takes all the room there is, for the moment until it is refused.
+    let kib = bytes.min(engine.bounds.in_flight_bytes_max).div_ceil(KIB);
+    let one = Arc::clone(&engine.room).acquire_owned().await.ok()?;
+    let all = Arc::clone(&engine.room_kib).acquire_many_owned(u32::try_from(kib).ok()?).await.ok()?;
+    Some([one, all])
+}
+
+/// How many units of room a consumer has for bytes.
+pub(super) fn room_kib(bytes: usize) -> usize {
+    bytes.div_ceil(KIB)
+}
+
+/// Everything that can be known about a message before its transaction.
+fn ready<S: Store, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    delivery: &Delivery<Src::Receipt>,
+) -> Result<Ready<S>, Failure> {
+    let message = &*delivery.message;
+    let (size, max) = (message.payload.len(), engine.bounds.payload_bytes_max);
+    if size > max {
+        return Err(Failure::permanent(format!("its payload has {size} bytes; this consumer takes at most {max}")));
+    }
+    message.check()?;
+    let route = engine.routes.find(message)?.clone();
+    let claims = if route.claims {
+        Some(engine.identity.claims(engine.records, message, delivery.coordinate.as_ref())?)
+    } else {
+        None
+    };
+    Ok(Ready { route, claims, in_doubt: false })
+}
+
+fn order_key<S: Store, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    delivery: &Delivery<Src::Receipt>,
+) -> Result<Option<Arc<str>>, Failure> {
+    let message = &*delivery.message;
+    match &engine.order {
+        OrderBy::Nothing => Ok(None),
+        OrderBy::MessageKey => Ok(message.order_key.as_deref().map(Arc::from)),
+        OrderBy::Template(template) => {
+            let key = template
+                .text(message)
+                .map_err(|error| Failure::permanent(format!("it gets no order key from `{template}`: {error}")))?;
+            let leased = engine.source.capabilities().order == Order::LeasedLanes;
+            if leased && message.order_key.as_deref() != Some(key.as_str()) {
+                return Err(Failure::permanent(format!(
+                    "it was queued under another order key than `{template}` gives, so its order cannot be kept; let \
+                     its producer set that order key"
+                )));
+            }
+            Ok(Some(Arc::from(key)))
+        }
+    }
+}
+
+/// The lane of an order key within this process: FNV-1a, which need not agree with anyone else's.
+fn lane(key: &str, lanes: usize) -> usize {
+    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    (hash % lanes as u64) as usize
+}

@@ -1,0 +1,334 @@
+//! A lane: takes what waits, runs it in one transaction, and gives every message an honest verdict.
+//!
+//! ```text
+//!  gather ─▶ attempt ─▶ committed ──────────▶ settle, hooks
+//!               │  ▲
+//!               │  └── again: without the suspect and the later messages of its order key · in halves · singly
+//!               ▼
+//!            alone and failed ─▶ verdict: release with backoff, and what follows it under its order key
+//! ```
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox_core::{Failure, Source, Store, StoreError, StoreErrorKind, planted};
+use tokio::sync::{Mutex, mpsc};
+
+use super::Engine;
+use super::attempt::{End, Mode, attempt};
+use super::batch::Pace;
+use super::bounds::backoff;
+use super::settle;
+use super::stats::Stats;
+use super::work::Work;
+
+/// Where a lane takes its work from. Lanes without order share one.
+pub(super) type Feed<S, R> = Arc<Mutex<mpsc::Receiver<Work<S, R>>>>;
+
+type Works<S, Src> = Vec<Work<S, <Src as Source<S>>::Receipt>>;
+
+pub(super) struct Lane<S: Store, Src: Source<S>> {
+    engine: Arc<Engine<S, Src>>,
+    feed: Feed<S, Src::Receipt>,
+    /// The lane's own connection; `None` until the first use and after a loss.
+    session: Option<S::Session>,
+    pace: Pace,
+    /// Order keys whose head went back to the source, each with the wave from which on its messages come in order
+    /// again.
+    blocked: HashMap<Arc<str>, u64>,
+    /// What a shutdown left: given back once nothing more is received, or it would be received again.
+    left: Works<S, Src>,
+}
+
+/// Messages to run in one transaction.
+struct Group<W> {
+    works: Vec<W>,
+    mode: Mode,
+    /// How often others were in the way.
+    contended: u32,
+}
+
+impl<W> Group<W> {
+    fn new(works: Vec<W>) -> Self {
+        Self { works, mode: Mode::Handle, contended: 0 }
+    }
+}
+
+impl<S: Store, Src: Source<S>> Lane<S, Src> {
+    pub(super) fn new(engine: Arc<Engine<S, Src>>, feed: Feed<S, Src::Receipt>) -> Self {
+        let pace = Pace::new(engine.bounds.batch_messages_max);
+        Self { engine, feed, session: None, pace, blocked: HashMap::new(), left: Vec::new() }
+    }
+
+    /// Runs until the feed ends. Once a shutdown is asked for, what has not begun is released.
+    pub(super) async fn run(mut self) {
+        while let Some(works) = self.gather().await {
+            self.process(works).await;
+        }
+        let left = std::mem::take(&mut self.left);
+        Stats::add(&self.engine.stats.released, left.len());
+        settle::release(&self.engine, left, Duration::ZERO, None).await;
+    }
+
+    /// Whatever waits, at most a batch. Alone: no added latency. Under load: one commit for many.
+    async fn gather(&mut self) -> Option<Works<S, Src>> {
+        let mut feed = self.feed.lock().await;
+        let first = feed.recv().await?;
+        let mut bytes = first.bytes();
+        let mut works = vec![first];
+        while works.len() < self.pace.limit() && bytes < self.engine.bounds.batch_bytes_max {
+            let Ok(work) = feed.try_recv() else { break };
+            bytes += work.bytes();
+            works.push(work);
+        }
+        Some(works)
+    }
+
+    async fn process(&mut self, works: Works<S, Src>) {
+        let mut groups = VecDeque::from([Group::new(works)]);
+        while let Some(mut group) = groups.pop_front() {
+            if self.engine.is_stopping() {
+                self.give_back(group.works).await;
+                continue;
+            }
+            group.works = self.without_blocked(group.works).await;
+            if let Some(place) = group.works.iter().position(|work| work.ready.is_err()) {
+                let (rest, unfit, behind) = part(group.works, place);
+                groups.push_front(Group::new(behind));
+                self.run_group(Group::new(rest), &mut groups).await;
+                self.unfit(unfit).await;
+                continue;
+            }
+            self.run_group(group, &mut groups).await;
+        }
+    }
+
+    /// Runs one transaction and decides what comes next.
+    async fn run_group(
+        &mut self,
+        group: Group<Work<S, Src::Receipt>>,
+        groups: &mut VecDeque<Group<Work<S, Src::Receipt>>>,
+    ) {
+        let Group { works, mode, contended } = group;
+        if works.is_empty() {
+            return;
+        }
+        let alone = works.len() == 1;
+        let Some((works, end)) = self.attempt(works, mode).await else { return };
+        match end {
+            End::Committed { session, fates, hooks } => {
+                self.session = Some(session);
+                self.pace.went_well();
+                let later = settle::committed(&self.engine, works, fates, hooks).await;
+                self.conflicts(later.conflicts).await;
+                if !later.again.is_empty() {
+                    groups.push_front(Group::new(later.again));
+                }
+            }
+            End::Suspect { session, doubt, place, failure, unique } => {
+                self.session = session;
+                if let Some(doubt) = doubt
+                    && !self.engine.resolve(doubt).await
+                {
+                    return self.give_back(works).await;
+                }
+                let known = unique.is_some_and(|name| self.engine.constraints.contains(&name));
+                if !alone {
+                    self.pace.went_badly();
+                    let (rest, suspect, behind) = part(works, place);
+                    for works in [behind, vec![suspect], rest] {
+                        groups.push_front(Group::new(works));
+                    }
+                } else if known && mode == Mode::Handle {
+                    groups.push_front(Group { works, mode: Mode::AlreadyApplied, contended });
+                } else {
+                    for work in works {
+                        self.failed(work, &failure).await;
+                    }
+                }
+            }
+            End::Broken { session, error } => {
+                self.session = session;
+                self.broken(Group { works, mode, contended }, error, groups).await;
+            }
+            End::Unknown { doubt, error } => {
+                Stats::add(&self.engine.stats.unknown_commits, 1);
+                tracing::warn!(consumer = %self.engine.name, "a commit's answer was lost; looking each key up: {error}");
+                if planted::is("unknown-as-done") {
+                    return settle::acknowledge(&self.engine, works).await;
+                }
+                if !self.engine.resolve(doubt).await {
+                    return self.give_back(works).await;
+                }
+                let works = works.into_iter().map(|mut work| {
+                    if let Ok(ready) = &mut work.ready {
+                        ready.in_doubt = true;
+                    }
+                    work
+                });
+                groups.push_front(Group { works: works.collect(), mode, contended });
+            }
+        }
+    }
+
+    /// A transaction in its own task, awaited to its end. `None` if it broke down; its messages come again.
+    async fn attempt(&mut self, works: Works<S, Src>, mode: Mode) -> Option<(Works<S, Src>, End<S>)> {
+        let run = attempt(Arc::clone(&self.engine), self.session.take(), works, mode);
+        #[allow(clippy::disallowed_methods, reason = "awaited here; a task so that nothing cancels it half-way")]
+        match tokio::spawn(run).await {
+            Ok(done) => Some(done),
+            Err(error) => {
+                // Nothing was settled: the deliveries come again when their leases run out.
+                tracing::error!(consumer = %self.engine.name, "a transaction's task broke down: {error}");
+                None
+            }
+        }
+    }
+
+    /// Rolled back, and no message stands out.
+    async fn broken(
+        &mut self,
+        group: Group<Work<S, Src::Receipt>>,
+        error: StoreError,
+        groups: &mut VecDeque<Group<Work<S, Src::Receipt>>>,
+    ) {
+        let Group { mut works, mode, contended } = group;
+        let alone = works.len() == 1;
+        match error.kind() {
+            StoreErrorKind::Unavailable => {
+                self.session = self.engine.wait_for_store(error).await;
+                if self.session.is_some() {
+                    groups.push_front(Group { works, mode, contended });
+                } else {
+                    self.give_back(works).await;
+                }
+            }
+            StoreErrorKind::Contended if !alone => {
+                Stats::add(&self.engine.stats.contended, 1);
+                self.pace.went_badly();
+                for work in works.into_iter().rev() {
+                    groups.push_front(Group::new(vec![work]));
+                }
+            }
+            StoreErrorKind::Contended if contended < self.engine.bounds.contended_tries_max => {
+                Stats::add(&self.engine.stats.contended, 1);
+                let (first, max) = (Duration::from_millis(2), Duration::from_millis(200));
+                tokio::time::sleep(backoff(first, max, contended + 1, self.engine.clock.random())).await;
+                groups.push_front(Group { works, mode, contended: contended + 1 });
+            }
+            // Still in the way: not the message's fault, and not an attempt.
+            StoreErrorKind::Contended => {
+                tracing::info!(consumer = %self.engine.name, "others are in the way for too long; released: {error}");
+                let delay = self.engine.bounds.backoff_first;
+                settle::release(&self.engine, works, delay, None).await;
+            }
+            // Its new owner has it; whatever we did was rolled back.
+            StoreErrorKind::Fenced if alone => {
+                Stats::add(&self.engine.stats.leases_lost, 1);
+                tracing::debug!(consumer = %self.engine.name, "a lease was lost before its message was done: {error}");
+            }
+            StoreErrorKind::Configuration | StoreErrorKind::Corrupt => {
+                self.engine.fail(format!("{error}"));
+                self.give_back(works).await;
+            }
+            _ if !alone => {
+                self.pace.went_badly();
+                let second = works.split_off(works.len() / 2);
+                for works in [second, works] {
+                    groups.push_front(Group::new(works));
+                }
+            }
+            _ => {
+                let failure = Failure::permanent(error.to_string());
+                for work in works {
+                    self.failed(work, &failure).await;
+                }
+            }
+        }
+    }
+
+    /// Takes out messages that were received before the head of their order key went back.
+    async fn without_blocked(&mut self, works: Works<S, Src>) -> Works<S, Src> {
+        if self.blocked.is_empty() {
+            return works;
+        }
+        let mut behind = Vec::new();
+        let mut free = Vec::new();
+        for work in works {
+            match work.order_key.as_ref().and_then(|key| self.blocked.get(key)) {
+                Some(&from) if work.wave < from => behind.push(work),
+                Some(_) => {
+                    // The source has seen the release: from here on it delivers this key in order again.
+                    if let Some(key) = &work.order_key {
+                        self.blocked.remove(key);
+                    }
+                    free.push(work);
+                }
+                None => free.push(work),
+            }
+        }
+        self.give_back(behind).await;
+        free
+    }
+
+    /// A verdict: this message failed, alone. It goes back with backoff, and its order key waits behind it.
+    async fn failed(&mut self, work: Work<S, Src::Receipt>, failure: &Failure) {
+        Stats::add(&self.engine.stats.failures, 1);
+        let bounds = &self.engine.bounds;
+        let count = work.delivery.count.unwrap_or(1);
+        let random = self.engine.clock.random();
+        let delay = failure.wait().unwrap_or_else(|| backoff(bounds.backoff_first, bounds.backoff_max, count, random));
+        let class = failure.class();
+        tracing::warn!(
+            consumer = %self.engine.name, message = %work.delivery.message.label(), delivery = count, ?class,
+            "cannot handle message {}, trying again in {delay:.1?}: {failure}", work.delivery.message.label()
+        );
+        self.send_back(work, delay, Some(failure.reason().to_owned())).await;
+    }
+
+    async fn conflicts(&mut self, conflicts: Vec<(Work<S, Src::Receipt>, oncebox_core::Conflict)>) {
+        for (work, conflict) in conflicts {
+            Stats::add(&self.engine.stats.conflicts, 1);
+            self.failed(work, &Failure::permanent(conflict.diagnosis())).await;
+        }
+    }
+
+    /// A message that can't even be tried.
+    async fn unfit(&mut self, mut work: Work<S, Src::Receipt>) {
+        let unfit = Failure::permanent("it cannot be read");
+        let failure = std::mem::replace(&mut work.ready, Err(unfit)).err();
+        if let Some(failure) = failure {
+            self.failed(work, &failure).await;
+        }
+    }
+
+    /// Releases one message and blocks its order key until the source has taken it back.
+    async fn send_back(&mut self, work: Work<S, Src::Receipt>, delay: Duration, reason: Option<String>) {
+        let key = work.order_key.clone();
+        settle::release(&self.engine, vec![work], delay, reason).await;
+        if let Some(key) = key {
+            self.blocked.insert(key, self.engine.next_wave());
+        }
+    }
+
+    /// Gives messages back without blame.
+    async fn give_back(&mut self, works: Works<S, Src>) {
+        if self.engine.is_stopping() {
+            return self.left.extend(works);
+        }
+        Stats::add(&self.engine.stats.released, works.len());
+        settle::release(&self.engine, works, Duration::ZERO, None).await;
+    }
+}
+
+type Parted<W> = (Vec<W>, W, Vec<W>);
+
+/// Splits a batch at a suspect: those that can run without it, itself, and the later messages of its order key.
+fn part<S: Store, R>(mut rest: Vec<Work<S, R>>, place: usize) -> Parted<Work<S, R>> {
+    let mut after = rest.split_off(place);
+    let suspect = after.remove(0);
+    let (behind, free): (Vec<_>, Vec<_>) = after.into_iter().partition(|work| work.shares_order_with(&suspect));
+    rest.extend(free);
+    (rest, suspect, behind)
+}

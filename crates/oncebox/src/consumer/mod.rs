@@ -1,0 +1,35 @@
+//! The consumer runtime: a source, lanes, and one transaction for what each lane takes at a time.
+//!
+//! ```text
+//!  Source ─▶ intake ─▶ lane 1 ─▶ attempt (one transaction, own task) ─▶ settle
+//!     ▲         │      lane 2 ─▶ …
+//!     └─ extend ┴─ heartbeat
+//! ```
+//!
+//! What is received is held until it is settled: extended while it waits, given back at a shutdown, never dropped.
+
+mod attempt;
+mod batch;
+mod blame;
+mod bounds;
+mod builder;
+mod call;
+mod engine;
+mod heartbeat;
+mod identity;
+mod intake;
+mod lane;
+mod outage;
+pub(crate) mod routes;
+mod settle;
+mod stats;
+mod stored;
+mod work;
+
+pub use bounds::Bounds;
+pub use builder::{Consumer, OrderBy, StartError};
+pub(crate) use engine::Engine;
+pub use engine::{Drained, RunError};
+pub use settle::HookRuns;
+pub use stats::{Snapshot, Stats};
+pub use stored::StoredConsumer;

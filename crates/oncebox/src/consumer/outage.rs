@@ -1,0 +1,88 @@
+//! Waiting for what is away: said once, tried with backoff, never in a hot loop.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use oncebox_core::Clock;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::bounds::backoff;
+use super::stats::Stats;
+
+const FIRST: Duration = Duration::from_millis(100);
+const MAX: Duration = Duration::from_secs(5);
+
+/// Who waits for the store at the moment.
+#[derive(Debug, Default)]
+pub(super) struct Outage {
+    waiting: AtomicUsize,
+    over: Notify,
+}
+
+impl Outage {
+    /// Whether some lane waits for the store; then nothing more is received.
+    pub(super) fn is_on(&self) -> bool {
+        self.waiting.load(SeqCst) > 0
+    }
+
+    /// Returns when no lane waits any more.
+    pub(super) async fn over(&self) {
+        loop {
+            let over = self.over.notified();
+            if !self.is_on() {
+                return;
+            }
+            over.await;
+        }
+    }
+
+    /// One lane begins to wait. Of several, the first says so.
+    pub(super) fn wait<'o>(
+        &'o self,
+        stats: &'o Stats,
+        clock: &'o dyn Clock,
+        consumer: &'o str,
+        what: String,
+    ) -> Waiting<'o> {
+        let is_first = self.waiting.fetch_add(1, SeqCst) == 0;
+        if is_first {
+            tracing::warn!(
+                consumer,
+                "waiting for the store; what is in hand is held, nothing more is received: {what}"
+            );
+        }
+        stats.set_waiting_for(Some(what));
+        Waiting { outage: self, stats, clock, consumer, since: Instant::now(), tries: 0 }
+    }
+}
+
+/// One lane that waits. Dropped when it goes on.
+#[derive(Debug)]
+pub(super) struct Waiting<'o> {
+    outage: &'o Outage,
+    stats: &'o Stats,
+    clock: &'o dyn Clock,
+    consumer: &'o str,
+    since: Instant,
+    tries: u32,
+}
+
+impl Waiting<'_> {
+    /// Waits before the next try, each time longer.
+    pub(super) async fn pause(&mut self) {
+        self.tries = self.tries.saturating_add(1);
+        tokio::time::sleep(backoff(FIRST, MAX, self.tries, self.clock.random())).await;
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.outage.waiting.fetch_sub(1, SeqCst) == 1 {
+            self.stats.set_waiting_for(None);
+            self.outage.over.notify_waiters();
+            let seconds = self.since.elapsed().as_secs_f64();
+            tracing::info!(consumer = self.consumer, "no longer waiting for the store, after {seconds:.1} s");
+        }
+    }
+}

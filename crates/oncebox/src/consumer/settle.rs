@@ -1,0 +1,137 @@
+//! After the commit: acknowledge in order, run hooks, count. And giving messages back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox_core::crashpoint::crashpoint;
+use oncebox_core::{Conflict, Outcome, OutcomeKind, Release, Source, Store};
+
+use super::Engine;
+use super::attempt::{Fate, Kind};
+use super::stats::Stats;
+use super::work::Work;
+use crate::context::{BoxFuture, Hook};
+
+/// A hook that a consumer runs for every message that it settled.
+pub(super) struct SettledHook {
+    pub(super) runs: HookRuns,
+    pub(super) hook: Box<dyn Fn(Arc<oncebox_core::Message>, Outcome) -> BoxFuture<()> + Send + Sync>,
+}
+
+/// For which deliveries an after-commit hook runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HookRuns {
+    /// After the commit of the message. A crash in between skips it.
+    Once,
+    /// Also for each duplicate, so that a crash between commit and hook heals with the redelivery. The hook must bear
+    /// being repeated.
+    AlsoOnDuplicates,
+}
+
+/// Messages of a committed batch that are not settled.
+pub(super) struct Unsettled<S: Store, R> {
+    pub(super) conflicts: Vec<(Work<S, R>, Conflict)>,
+    pub(super) again: Vec<Work<S, R>>,
+}
+
+/// Settles what a committed transaction decided.
+pub(super) async fn committed<S: Store, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    works: Vec<Work<S, Src::Receipt>>,
+    fates: Vec<Fate>,
+    hooks: Vec<Hook>,
+) -> Unsettled<S, Src::Receipt> {
+    Stats::add(&engine.stats.commits, 1);
+    // A hang or an error here is a crash between commit and acknowledgement; the messages come again as duplicates.
+    let _ = crashpoint("committed").await;
+    let mut unsettled = Unsettled { conflicts: Vec::new(), again: Vec::new() };
+    let mut settled = Vec::with_capacity(works.len());
+    let mut after = Vec::new();
+    for (work, fate) in works.into_iter().zip(fates) {
+        let (outcome, duplicate) = match fate {
+            Fate::Conflict(conflict) => {
+                unsettled.conflicts.push((work, conflict));
+                continue;
+            }
+            Fate::Later => {
+                unsettled.again.push(work);
+                continue;
+            }
+            Fate::Handled(outcome) => (outcome, None),
+            Fate::Duplicate(outcome, kind) => (outcome, Some(kind)),
+        };
+        count(&engine.stats, &outcome, duplicate);
+        if duplicate.is_some_and(|kind| kind != Kind::Ours) {
+            tracing::debug!(consumer = %engine.name, message = %work.delivery.message.label(), ?duplicate, "duplicate");
+        }
+        let repeated = duplicate.is_some_and(|kind| kind != Kind::Ours);
+        let wanted = engine.hooks.iter().filter(|hook| !repeated || hook.runs == HookRuns::AlsoOnDuplicates);
+        after.extend(wanted.map(|hook| (hook.hook)(Arc::clone(&work.delivery.message), outcome.clone())));
+        settled.push(work);
+    }
+    acknowledge(engine, settled).await;
+    let _ = crashpoint("acknowledged").await;
+    for hook in hooks.into_iter().chain(after) {
+        run_hook(engine, hook).await;
+    }
+    unsettled
+}
+
+fn count(stats: &Stats, outcome: &Outcome, duplicate: Option<Kind>) {
+    match duplicate {
+        Some(Kind::Transport) => Stats::add(&stats.transport_duplicates, 1),
+        Some(Kind::Business) => Stats::add(&stats.business_duplicates, 1),
+        None | Some(Kind::Ours) => match outcome.kind() {
+            OutcomeKind::AlreadyApplied => Stats::add(&stats.already_applied, 1),
+            kind => {
+                Stats::add(&stats.handled, 1);
+                if kind == OutcomeKind::Rejected {
+                    Stats::add(&stats.rejected, 1);
+                }
+            }
+        },
+    }
+}
+
+/// Tells the source that messages are done. If it can't be told, they come again and are found to be duplicates.
+pub(super) async fn acknowledge<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, works: Vec<Work<S, Src::Receipt>>) {
+    if works.is_empty() {
+        return;
+    }
+    let (deliveries, _room) = unload(works);
+    if let Err(error) = engine.source.ack(deliveries).await {
+        tracing::info!(consumer = %engine.name, "not acknowledged, so they come again as duplicates: {error}");
+    }
+}
+
+/// Gives messages back to the source. If it can't take them, they come again when their leases run out.
+pub(super) async fn release<S: Store, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    works: Vec<Work<S, Src::Receipt>>,
+    delay: Duration,
+    reason: Option<String>,
+) {
+    if works.is_empty() {
+        return;
+    }
+    let (deliveries, _room) = unload(works);
+    if let Err(error) = engine.source.release(deliveries, Release { delay, reason }).await {
+        tracing::info!(consumer = %engine.name, "not released, so they come again when their leases run out: {error}");
+    }
+}
+
+/// The deliveries, and the room that they take until the caller is done with them.
+fn unload<S: Store, R>(works: Vec<Work<S, R>>) -> (Vec<oncebox_core::Delivery<R>>, Vec<impl Sized>) {
+    works.into_iter().map(|work| (work.delivery, work._room)).unzip()
+}
+
+/// Best effort: a hook that panics or dawdles harms nobody but itself.
+async fn run_hook<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, hook: Hook) {
+    #[allow(clippy::disallowed_methods, reason = "awaited here; a task so that its panic stays its own")]
+    let task = tokio::spawn(tokio::time::timeout(engine.bounds.hook_deadline, hook));
+    match task.await {
+        Ok(Ok(())) => {}
+        Ok(Err(_)) => tracing::warn!(consumer = %engine.name, "an after-commit hook took too long and was dropped"),
+        Err(_) => tracing::warn!(consumer = %engine.name, "an after-commit hook panicked"),
+    }
+}

@@ -1,0 +1,74 @@
+//! What a consumer counts while it runs.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Live counters of one consumer in this process.
+        #[derive(Debug, Default)]
+        pub struct Stats {
+            $(pub(crate) $name: AtomicU64,)*
+            waiting_for: Mutex<Option<String>>,
+        }
+
+        /// The counters at one moment.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Snapshot {
+            $($(#[$doc])* pub $name: u64,)*
+            /// What the consumer waits for, if it can't go on: the store, or the source.
+            pub waiting_for: Option<String>,
+        }
+
+        impl Stats {
+            /// The counters now.
+            pub fn snapshot(&self) -> Snapshot {
+                Snapshot {
+                    $($name: self.$name.load(Relaxed),)*
+                    waiting_for: self.waiting_for.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Arrivals.
+    deliveries,
+    /// Messages whose handler ran and committed, whatever its outcome.
+    handled,
+    /// Of those, refused by the business.
+    rejected,
+    /// Messages that a named business constraint showed to be applied already.
+    already_applied,
+    /// Duplicates of the same message id.
+    transport_duplicates,
+    /// Duplicates with another message id and the same business key.
+    business_duplicates,
+    /// Messages whose key belongs to another message.
+    conflicts,
+    /// Verdicts of failure, each from a run alone.
+    failures,
+    /// Deliveries given back without blame.
+    released,
+    /// Transactions that were rolled back because others were in the way.
+    contended,
+    /// Transactions that committed.
+    commits,
+    /// Commits whose answer was lost; each was looked up.
+    unknown_commits,
+    /// Leases that were taken over before the message was done.
+    leases_lost,
+}
+
+impl Stats {
+    pub(crate) fn add(counter: &AtomicU64, n: usize) {
+        counter.fetch_add(n as u64, Relaxed);
+    }
+
+    pub(crate) fn set_waiting_for(&self, what: Option<String>) {
+        *self.waiting_for.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    }
+}

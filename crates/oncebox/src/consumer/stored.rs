@@ -1,0 +1,251 @@
+//! Stored mode: first into the table, then acknowledged, then handled from the table.
+//!
+//! ```text
+//!  Source ─▶ front: a consumer whose handler stores each message once, under its key ─▶ commit ─▶ ack
+//!                                      │
+//!                          back: an ordinary consumer of that table
+//! ```
+//!
+//! Both are the same engine, so batches, verdicts, outages and shutdown work alike. A crash between the front's commit
+//! and its ack brings a redelivery, which finds its message stored.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox_core::queue::{Enqueue, Enqueued, QueueId, QueueSpec, QueueStore, QueueTx};
+use oncebox_core::source::SourceCapabilities;
+use oncebox_core::{
+    ConsumerName, Coordinate, Delivery, Failure, KeyStrategy, Message, Release, Source, SourceError, Store, StoreError,
+};
+use tokio::sync::watch;
+
+use super::builder::{Consumer, OrderBy, Setup};
+use super::engine::{Drained, Engine, RunError};
+use super::identity::{Identity, Records};
+use super::routes::{Route, Routes, Shape};
+use super::stats::Stats;
+use crate::context::Context;
+use crate::handler::{Call, Erased, Outcomes};
+use crate::queue_source::{ORIGIN, Queue};
+
+/// A consumer in stored mode; see [`Consumer::stored`].
+pub struct StoredConsumer<S: QueueStore, Src> {
+    consumer: Consumer<S, Src>,
+    front_stats: Arc<Stats>,
+    lease: Duration,
+}
+
+impl<S: QueueStore, Src: Source<S>> StoredConsumer<S, Src> {
+    pub(super) fn new(consumer: Consumer<S, Src>) -> Self {
+        Self { consumer, front_stats: Arc::default(), lease: Queue::<S>::LEASE }
+    }
+
+    /// The live counters of handling.
+    pub fn stats(&self) -> Arc<Stats> {
+        self.consumer.stats()
+    }
+
+    /// The live counters of storing: here `handled` counts messages that were stored, or found stored.
+    pub fn front_stats(&self) -> Arc<Stats> {
+        Arc::clone(&self.front_stats)
+    }
+
+    /// Sets how long a stored message stays with the process that took it, unless extended.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Runs until `shutdown` resolves, then finishes or gives back what is in hand.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Drained, RunError> {
+        let Consumer { setup, source } = self.consumer;
+        let name = setup.check()?;
+        let spec = QueueSpec::received(&name, setup.order.is_kept());
+        let (mut front, back) = split(setup, &name, spec.clone(), self.front_stats).await?;
+        let queue = Queue::with_spec(back.store.clone(), spec).lease(self.lease).keeping_processed();
+        let origins = matches!(front.identity.key, KeyStrategy::Coordinate);
+        let source = Front { source, origins, order: front.order.clone() };
+        front.order = by_message_key(&front.order);
+        let front = Engine::start(front, source).await?;
+        let back = Engine::start(back, queue).await?;
+
+        let stop = watch::Sender::new(false);
+        let stopped = || {
+            let mut stop = stop.subscribe();
+            async move {
+                let _ = stop.wait_for(|stop| *stop).await;
+            }
+        };
+        let front = async {
+            let ended = front.run(stopped()).await;
+            stop.send_replace(true);
+            ended
+        };
+        let back = async {
+            let ended = back.run(stopped()).await;
+            stop.send_replace(true);
+            ended
+        };
+        let both = async { tokio::join!(front, back) };
+        tokio::pin!(both);
+        let ended = tokio::select! {
+            ended = &mut both => ended,
+            () = shutdown => {
+                stop.send_replace(true);
+                both.await
+            }
+        };
+        match (ended.0?, ended.1?) {
+            (Drained::Clean, Drained::Clean) => Ok(Drained::Clean),
+            _ => Ok(Drained::DeadlinePassed),
+        }
+    }
+}
+
+/// The consumer that stores and the consumer that handles.
+async fn split<S: QueueStore>(
+    mut back: Setup<S>,
+    name: &ConsumerName,
+    spec: QueueSpec,
+    stats: Arc<Stats>,
+) -> Result<(Setup<S>, Setup<S>), RunError> {
+    let refused = |error: StoreError| RunError::Store { name: name.to_string(), error };
+    let records = Records {
+        own: back.store.consumer(name).await.map_err(refused)?,
+        shared: back.store.consumer(&ConsumerName::global()).await.map_err(refused)?,
+    };
+    let queue = Queue::with_spec(back.store.clone(), spec);
+    // Asked for here: inside a transaction, a store with one writer would wait for itself.
+    let id = queue.id().await.map_err(refused)?;
+    let handler = StoreFirst { queue, id, identity: back.identity.clone(), records, store: back.store.clone() };
+    // Storing once under a key is idempotent by nature: it needs no claim.
+    let route = Route { handler: Arc::new(handler), shape: Shape::Batch, claims: false };
+    let front = back.front(Routes::all(route), stats);
+    back.order = by_message_key(&back.order);
+    Ok((front, back))
+}
+
+/// The front puts the order key on the message; from there on it is the message's own.
+fn by_message_key(order: &OrderBy) -> OrderBy {
+    if order.is_kept() { OrderBy::MessageKey } else { OrderBy::Nothing }
+}
+
+/// Stores messages once, each under its key.
+struct StoreFirst<S: QueueStore> {
+    queue: Queue<S>,
+    id: QueueId,
+    identity: Identity,
+    records: Records,
+    store: S,
+}
+
+impl<S: QueueStore> Erased<S> for StoreFirst<S> {
+    fn prepare(&self, messages: &[Arc<Message>]) -> Result<Call<S>, (usize, Failure)> {
+        let row = |(place, message): (usize, &Arc<Message>)| {
+            let origin = origin(message);
+            let claims = self.identity.claims(self.records, message, origin.as_ref());
+            let claims = claims.map_err(|failure| (place, failure))?;
+            let message = Message::clone(message);
+            let lane = self.queue.lane_of(&message);
+            Ok(Enqueue { message, lane, once: Some((claims.first.key, claims.first.fingerprint)) })
+        };
+        let rows = messages.iter().enumerate().map(row).collect::<Result<Vec<_>, _>>()?;
+        let (queue, store) = (self.id, self.store.clone());
+        Ok(Box::new(move |ctx| Box::pin(store_all(ctx, queue, store, rows))))
+    }
+}
+
+async fn store_all<S: QueueStore>(
+    mut ctx: Context<S>,
+    queue: QueueId,
+    store: S,
+    rows: Vec<Enqueue>,
+) -> Result<Outcomes, Failure> {
+    let stored = ctx.tx().enqueue(queue, &rows).await?;
+    if stored.contains(&Enqueued::Conflict) {
+        return Err(Failure::permanent("another message with different content was stored under its key"));
+    }
+    ctx.after_commit(async move { store.announce() });
+    Ok(Outcomes::Applied)
+}
+
+fn origin(message: &Message) -> Option<Coordinate> {
+    message.headers.iter().filter(|(name, _)| *name == ORIGIN).last().map(|(_, origin)| Coordinate::new(origin))
+}
+
+/// The source of the front: writes on each message what would be lost once it is stored, its coordinate (where that is
+/// its key) and its order key (where that is computed).
+struct Front<Src> {
+    source: Src,
+    origins: bool,
+    order: OrderBy,
+}
+
+impl<Src> Front<Src> {
+    fn annotate<R>(&self, delivery: &mut Delivery<R>) {
+        let template = match &self.order {
+            OrderBy::Template(template) => Some(template),
+            _ => None,
+        };
+        let origin = delivery.coordinate.as_ref().filter(|_| self.origins);
+        if template.is_none() && origin.is_none() {
+            return;
+        }
+        let mut message = Message::clone(&delivery.message);
+        if let Some(key) = template.and_then(|template| template.text(&message).ok()) {
+            message.order_key = Some(key);
+        }
+        if let Some(origin) = origin {
+            // A coordinate that is no header text leaves the message without one, and so without a key: refused there.
+            let _ = message.headers.add(ORIGIN, origin.as_str());
+        }
+        delivery.message = Arc::new(message);
+    }
+}
+
+impl<S: Store, Src: Source<S>> Source<S> for Front<Src> {
+    type Receipt = Src::Receipt;
+
+    fn capabilities(&self) -> SourceCapabilities {
+        self.source.capabilities()
+    }
+
+    async fn open(&self, store: &S) -> Result<(), SourceError> {
+        self.source.open(store).await
+    }
+
+    async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery<Src::Receipt>>, SourceError> {
+        let mut deliveries = self.source.receive(max, wait).await?;
+        deliveries.iter_mut().for_each(|delivery| self.annotate(delivery));
+        Ok(deliveries)
+    }
+
+    async fn ack_in(&self, tx: &mut S::Tx, receipts: &[&Src::Receipt]) -> Result<(), StoreError> {
+        self.source.ack_in(tx, receipts).await
+    }
+
+    async fn ack(&self, deliveries: Vec<Delivery<Src::Receipt>>) -> Result<(), SourceError> {
+        self.source.ack(deliveries).await
+    }
+
+    async fn release(&self, deliveries: Vec<Delivery<Src::Receipt>>, release: Release) -> Result<(), SourceError> {
+        self.source.release(deliveries, release).await
+    }
+
+    async fn extend(&self, receipts: &[Arc<Src::Receipt>]) -> Result<(), SourceError> {
+        self.source.extend(receipts).await
+    }
+
+    async fn close(&self) {
+        self.source.close().await;
+    }
+}
+
+impl<S: QueueStore, Src> fmt::Debug for StoredConsumer<S, Src> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoredConsumer").field("consumer", &self.consumer).finish_non_exhaustive()
+    }
+}

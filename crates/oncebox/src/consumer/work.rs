@@ -1,0 +1,48 @@
+//! A delivery on its way through a consumer.
+
+use std::fmt;
+use std::sync::Arc;
+
+use oncebox_core::{Delivery, Failure, Store};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::identity::Claims;
+use super::routes::Route;
+
+/// A delivery with everything that is known about it before its transaction.
+pub(super) struct Work<S: Store, R> {
+    pub(super) delivery: Delivery<R>,
+    /// What to do with it, or why nothing can be done.
+    pub(super) ready: Result<Ready<S>, Failure>,
+    /// Messages that share it go one after another.
+    pub(super) order_key: Option<Arc<str>>,
+    /// Counts releases: a delivery that was received before a release of its order key must not overtake it.
+    pub(super) wave: u64,
+    /// Room that it takes, given back when it is settled.
+    pub(super) _room: [OwnedSemaphorePermit; 2],
+}
+
+/// What it takes to handle a message.
+pub(super) struct Ready<S: Store> {
+    pub(super) route: Route<S>,
+    /// `None` for handlers that are naturally idempotent.
+    pub(super) claims: Option<Claims>,
+    /// An earlier commit of it is in doubt: if its key is taken now, that was us.
+    pub(super) in_doubt: bool,
+}
+
+impl<S: Store, R> Work<S, R> {
+    pub(super) fn bytes(&self) -> usize {
+        self.delivery.message.payload.len()
+    }
+
+    pub(super) fn shares_order_with(&self, other: &Self) -> bool {
+        self.order_key.is_some() && self.order_key == other.order_key
+    }
+}
+
+impl<S: Store, R> fmt::Debug for Work<S, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work").field("delivery", &self.delivery).finish_non_exhaustive()
+    }
+}

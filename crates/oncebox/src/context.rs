@@ -1,0 +1,102 @@
+//! What a handler works with.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use oncebox_core::claim::{Claim, ClaimRequest};
+use oncebox_core::store::{Inbox, Transaction};
+use oncebox_core::{ConsumerId, Failure, Fingerprinter, Key, Message, Store};
+
+/// A future that may go anywhere.
+pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What a handler works with: the open transaction and the messages.
+///
+/// It owns the transaction and hands it back when it is dropped, at the end of the handler. A handler that keeps it
+/// alive elsewhere leaves the engine without a transaction, and nothing commits.
+pub struct Context<S: Store> {
+    /// `None` only while it is being dropped.
+    tx: Option<S::Tx>,
+    messages: Arc<[Arc<Message>]>,
+    consumer: ConsumerId,
+    hooks: Vec<Hook>,
+    home: Arc<Home<S>>,
+}
+
+/// Work for after the commit.
+pub(crate) type Hook = BoxFuture<()>;
+
+/// Where a context leaves its transaction.
+pub(crate) struct Home<S: Store>(Mutex<Option<(S::Tx, Vec<Hook>)>>);
+
+impl<S: Store> Home<S> {
+    /// The transaction, if the handler gave it back.
+    pub(crate) fn take(&self) -> Option<(S::Tx, Vec<Hook>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl<S: Store> Context<S> {
+    pub(crate) fn new(tx: S::Tx, messages: Arc<[Arc<Message>]>, consumer: ConsumerId) -> (Self, Arc<Home<S>>) {
+        let home = Arc::new(Home(Mutex::new(None)));
+        let context = Self { tx: Some(tx), messages, consumer, hooks: Vec::new(), home: Arc::clone(&home) };
+        (context, home)
+    }
+
+    /// The database, inside the message's transaction. What is written here commits with the claim or not at all.
+    ///
+    /// Begin and commit belong to the engine: a nested `begin` is a savepoint, and a handler that runs `COMMIT` itself
+    /// is found out before anything is acknowledged.
+    pub fn db(&mut self) -> &mut <S::Tx as Transaction>::Db {
+        self.tx().db()
+    }
+
+    /// The message. A batch handler sees its first; see [`messages`](Self::messages).
+    pub fn message(&self) -> &Message {
+        &self.messages[0]
+    }
+
+    /// All messages of this call, in order.
+    pub fn messages(&self) -> &[Arc<Message>] {
+        &self.messages
+    }
+
+    /// Runs `hook` after the commit: refresh a cache, wake someone. Best effort: a crash between the commit and the
+    /// hook skips it. For one that heals by itself, see [`Consumer::after_commit`](crate::Consumer::after_commit).
+    pub fn after_commit(&mut self, hook: impl Future<Output = ()> + Send + 'static) {
+        self.hooks.push(Box::pin(hook));
+    }
+
+    /// Claims an operation on an entity within this message's transaction: `Fresh` the first time `operation` is
+    /// applied to `entity` by this consumer, `Duplicate` ever after, whatever message asks for it.
+    pub async fn apply_once(&mut self, entity: &str, operation: &str) -> Result<Claim, Failure> {
+        let key = Key::parts([&b"apply-once"[..], entity.as_bytes(), operation.as_bytes()])?;
+        // The operation is the content: there is nothing else that could differ.
+        let content = Message::new("apply-once").with_payload(operation.to_owned());
+        let fingerprint = Fingerprinter::default().fingerprint(&content);
+        let request = ClaimRequest { consumer: self.consumer, key, fingerprint, id_hash: None };
+        let claims = self.tx().claim(&[request]).await?;
+        claims.into_iter().next().ok_or_else(|| Failure::transient("the store answered no claim"))
+    }
+
+    pub(crate) fn tx(&mut self) -> &mut S::Tx {
+        self.tx.as_mut().expect("a context holds its transaction until it is dropped")
+    }
+}
+
+impl<S: Store> Drop for Context<S> {
+    fn drop(&mut self) {
+        if let Some(tx) = self.tx.take() {
+            let returned = (tx, std::mem::take(&mut self.hooks));
+            *self.home.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(returned);
+        }
+    }
+}
+
+impl<S: Store> fmt::Debug for Context<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("messages", &self.messages).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,79 @@
+//! Oncebox makes every message take effect once.
+//!
+//! Brokers deliver at least once: crashes, lost acknowledgements, rebalances and replays all deliver again. Oncebox
+//! claims each message's key in the same transaction as your handler's writes, so that a message that comes again
+//! finds itself done.
+//!
+//! *Within a consumer's retention window, a message's effects in the configured store are committed once per
+//! (consumer, key), provided the store keeps what it acknowledged.* That is what "effectively once" means here. Effects
+//! outside the store (a call, a mail) are not covered by it.
+//!
+//! # Hello
+//!
+//! ```
+//! use oncebox::memory::{MemorySource, MemoryStore};
+//! use oncebox::{Consumer, Context, Message, Outcome};
+//!
+//! async fn greet(mut ctx: Context<MemoryStore>, name: String) -> oncebox::Result<Outcome> {
+//!     ctx.db().append("greetings", &format!("hello {name}"))?;
+//!     Ok(Outcome::applied())
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (store, source) = (MemoryStore::new(), MemorySource::new());
+//! let message = Message::new("greet").with_json(&"world")?;
+//! source.send_all([message.clone(), message]); // delivered twice
+//!
+//! let consumer = Consumer::new("greeter", store.clone(), source.clone()).on("greet", greet);
+//! consumer.run(async move { while source.backlog() > 0 { tokio::task::yield_now().await } }).await?;
+//!
+//! let greetings: Vec<String> = store.with_db(|db| db.rows("greetings")).await?;
+//! assert_eq!(greetings, ["hello world"]); // one effect
+//! # Ok(()) }
+//! ```
+//!
+//! # Reading order
+//!
+//! [`Consumer`] and [`Context`]; then [`KeyStrategy`] for what makes two deliveries the same message, [`Outcome`] and
+//! [`Failure`] for what a handler returns, [`Queue`] for the embedded queue, and `postgres` or `sqlite` for
+//! primitives on your own transaction.
+//!
+//! # What it does not do
+//!
+//! It does not make calls to other services happen once, it does not order messages unless asked
+//! ([`Consumer::order_by`]), and it remembers only as long as its records are kept.
+//!
+//! # Features
+//!
+//! | feature | why |
+//! | --- | --- |
+//! | `sqlite` | the embedded store; brings SQLite, compiled in |
+//! | `postgres` | PostgreSQL 13 and later; brings its driver and TLS |
+//! | `crashpoints`, `planted-bugs` | for tests of Oncebox itself: places to kill it, and bugs to find |
+
+pub mod consumer;
+mod context;
+mod handler;
+mod queue_source;
+pub mod shutdown;
+
+pub use consumer::{Bounds, Consumer, Drained, HookRuns, OrderBy};
+pub use context::Context;
+pub use handler::{BatchHandler, Handler, Outcomes};
+pub use oncebox_core::*;
+pub use queue_source::{Queue, QueueReceipt};
+
+/// PostgreSQL: the store, and primitives on your own transaction.
+#[cfg(feature = "postgres")]
+pub mod postgres {
+    pub use oncebox_store_sql::Postgres;
+}
+
+/// SQLite: the store, and primitives on your own transaction.
+#[cfg(feature = "sqlite")]
+pub mod sqlite {
+    pub use oncebox_store_sql::Sqlite;
+}
+
+/// What handlers return.
+pub type Result<T, E = Failure> = std::result::Result<T, E>;

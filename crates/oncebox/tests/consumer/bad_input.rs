@@ -1,0 +1,101 @@
+//! Bad input gets one clear error, and nothing is lost.
+
+use std::sync::{Arc, Mutex};
+
+use oncebox::consumer::RunError;
+use oncebox::memory::{MemoryReceipt, MemorySource};
+
+use oncebox::source::SourceCapabilities;
+use oncebox::{Consumer, Delivery, KeyStrategy, Message, Release, Source, SourceError, Store, StoreError};
+use oncebox_testkit::store::Setup;
+
+use super::rig::*;
+
+/// A memory source that listens to the reasons for which messages come back.
+#[derive(Clone, Default)]
+struct Listening {
+    source: MemorySource,
+    reasons: Arc<Mutex<Vec<String>>>,
+}
+
+impl<S: Store> Source<S> for Listening {
+    type Receipt = MemoryReceipt;
+
+    fn capabilities(&self) -> SourceCapabilities {
+        Source::<S>::capabilities(&self.source)
+    }
+    async fn open(&self, store: &S) -> Result<(), SourceError> {
+        self.source.open(store).await
+    }
+    async fn receive(
+        &self,
+        max: usize,
+        wait: std::time::Duration,
+    ) -> Result<Vec<Delivery<MemoryReceipt>>, SourceError> {
+        Source::<S>::receive(&self.source, max, wait).await
+    }
+    async fn ack_in(&self, tx: &mut S::Tx, receipts: &[&MemoryReceipt]) -> Result<(), StoreError> {
+        Source::<S>::ack_in(&self.source, tx, receipts).await
+    }
+    async fn ack(&self, deliveries: Vec<Delivery<MemoryReceipt>>) -> Result<(), SourceError> {
+        Source::<S>::ack(&self.source, deliveries).await
+    }
+    async fn release(&self, deliveries: Vec<Delivery<MemoryReceipt>>, release: Release) -> Result<(), SourceError> {
+        self.reasons.lock().unwrap().extend(release.reason.clone());
+        Source::<S>::release(&self.source, deliveries, release).await
+    }
+    async fn extend(&self, receipts: &[Arc<MemoryReceipt>]) -> Result<(), SourceError> {
+        Source::<S>::extend(&self.source, receipts).await
+    }
+}
+
+/// Sends `bad` between two good ones; the good ones are applied, the bad one is kept, and the reason says `says`.
+async fn bad_one_out<F: EngineFixture>(
+    setup: Setup<F>,
+    bad: Message,
+    says: &str,
+    change: impl FnOnce(Consumer<F::Store, Listening>) -> Consumer<F::Store, Listening>,
+) {
+    let source = Listening::default();
+    source.source.send_all([note("1", "before"), bad, note("2", "after")]);
+    let consumer = change(consumer("c", &setup.store, source.clone()).on("noted", write::<F>).lanes(1));
+    run_until(consumer, "the bad one failed twice", async |seen| seen.handled == 2 && seen.failures >= 2).await;
+    assert_eq!(effects(&setup).await, ["after", "before"]);
+    assert_eq!(source.source.backlog(), 1, "it is kept");
+    let reasons = source.reasons.lock().unwrap();
+    assert!(reasons.iter().all(|reason| reason.contains(says)), "{reasons:?}");
+    assert!(reasons.iter().all(|reason| !reason.contains("CANARY")), "{reasons:?}");
+}
+
+pub(crate) async fn what_does_not_decode_is_named_and_not_lost<F: EngineFixture>(setup: Setup<F>) {
+    let bad = note("bad", "").with_payload(r#"{"text": ["CANARY"]}"#);
+    bad_one_out(setup, bad, "does not decode as Note: its JSON has another shape", |c| c).await;
+}
+
+pub(crate) async fn a_payload_over_the_cap_is_named_and_not_lost<F: EngineFixture>(setup: Setup<F>) {
+    let bad = note("bad", &"CANARY".repeat(200_000));
+    bad_one_out(setup, bad, "bytes; this consumer takes at most 1048576", |c| c).await;
+}
+
+pub(crate) async fn an_unknown_type_is_named_and_not_lost<F: EngineFixture>(setup: Setup<F>) {
+    let mut bad = note("bad", "CANARY");
+    bad.kind = "nobody.knows".to_owned();
+    bad_one_out(setup, bad, "no handler takes type `nobody.knows`; this consumer takes noted", |c| c).await;
+}
+
+pub(crate) async fn a_message_without_a_key_is_named_and_not_lost<F: EngineFixture>(setup: Setup<F>) {
+    let bad = Message::new("noted").with_payload(r#"{"txt": "CANARY"}"#);
+    let by_text = |c: Consumer<F::Store, Listening>| c.key(KeyStrategy::template("note:{text}").unwrap());
+    bad_one_out(setup, bad, "its payload has no field `text`", by_text).await;
+}
+
+pub(crate) async fn a_consumer_that_makes_no_sense_does_not_start<F: EngineFixture>(setup: Setup<F>) {
+    let fresh = |name: &str| consumer(name, &setup.store, MemorySource::new());
+    let error = |started: Result<_, RunError>| started.map(|_: oncebox::Drained| ()).unwrap_err().to_string();
+    let now = || std::future::ready(());
+    assert!(error(fresh("c").run(now()).await).contains("has no handler"));
+    assert!(error(fresh("").on("noted", write::<F>).run(now()).await).contains("visible ASCII"));
+    let twice = fresh("c").on("noted", write::<F>).on("noted", write::<F>);
+    assert!(error(twice.run(now()).await).contains("type `noted` has two handlers"));
+    assert!(error(fresh("c").on("noted", write::<F>).lanes(0).run(now()).await).contains("lanes must be"));
+}

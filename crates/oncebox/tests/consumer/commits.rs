@@ -1,0 +1,79 @@
+//! Commits whose answer is lost, and stores that go away.
+
+use oncebox::memory::MemorySource;
+
+use oncebox_testkit::faults::{Fault, FaultPlan, Faulty};
+use oncebox_testkit::store::Setup;
+
+use super::rig::*;
+
+/// A handler on a store with faults, which writes what the message says.
+macro_rules! write {
+    ($fixture:ident) => {
+        |mut ctx: oncebox::Context<Faulty<$fixture::Store>>, note: Note| async move {
+            $fixture::write_effect(ctx.db(), &note.text).await?;
+            Ok(oncebox::Outcome::applied())
+        }
+    };
+}
+
+pub(crate) async fn an_unknown_commit_that_went_through_is_not_run_again<F: EngineFixture>(setup: Setup<F>) {
+    let plan = FaultPlan::default();
+    let store = Faulty::new(setup.store.clone(), plan.clone());
+    let source = MemorySource::new();
+    source.send_all([note("1", "a"), note("2", "b")]);
+    plan.fail("commit", Fault::AfterDoing, 1);
+    let seen = run_dry(consumer("c", &store, source.clone()).on("noted", write!(F)).lanes(1), &source).await;
+    assert_eq!(effects(&setup).await, ["a", "b"]);
+    assert_eq!((seen.unknown_commits, seen.handled, seen.transport_duplicates, seen.failures), (1, 2, 0, 0));
+}
+
+pub(crate) async fn an_unknown_commit_that_did_not_go_through_is_run_again<F: EngineFixture>(setup: Setup<F>) {
+    let plan = FaultPlan::default();
+    let store = Faulty::new(setup.store.clone(), plan.clone());
+    let source = MemorySource::new();
+    source.send_all([note("1", "a"), note("2", "b")]);
+    plan.fail("commit", Fault::Lost, 1);
+    let seen = run_dry(consumer("c", &store, source.clone()).on("noted", write!(F)).lanes(1), &source).await;
+    assert_eq!(effects(&setup).await, ["a", "b"]);
+    assert_eq!((seen.unknown_commits, seen.handled, seen.failures), (1, 2, 0));
+}
+
+pub(crate) async fn a_store_that_goes_away_and_returns_loses_nothing<F: EngineFixture>(setup: Setup<F>) {
+    let plan = FaultPlan::default();
+    let store = Faulty::new(setup.store.clone(), plan.clone());
+    let source = MemorySource::new();
+    source.send_all((0..40).map(|n| note(&n.to_string(), &format!("{n:02}"))));
+    // The first transaction breaks, and the next connections are refused.
+    plan.fail("commit", Fault::BeforeDoing, 1);
+    plan.fail("connect", Fault::BeforeDoing, 6);
+    plan.fail("begin", Fault::BeforeDoing, 2);
+    let flaky = consumer("c", &store, source.clone()).on("noted", write!(F)).lanes(2);
+    let mut waited_for = None;
+    let seen = run_until(flaky, "all are done", async |seen| {
+        waited_for = waited_for.take().or(seen.waiting_for.clone());
+        source.backlog() == 0
+    })
+    .await;
+    assert_eq!(effects(&setup).await.len(), 40);
+    assert_eq!((seen.handled, seen.failures, seen.waiting_for), (40, 0, None));
+    assert!(waited_for.is_some(), "it says what it waits for");
+}
+
+pub(crate) async fn random_faults_at_every_seam_lose_and_double_nothing<F: EngineFixture>(setup: Setup<F>) {
+    let plan = FaultPlan::default();
+    let store = Faulty::new(setup.store.clone(), plan.clone());
+    let source = MemorySource::new();
+    for n in 0..60 {
+        let message = note(&n.to_string(), &format!("{n:02}"));
+        source.send_all([message.clone(), message]);
+    }
+    plan.random(7, 0.1, &["connect", "begin", "claim", "record", "commit", "rollback", "resolve"]);
+    let unlucky = consumer("c", &store, source.clone())
+        .on("noted", write!(F))
+        .lanes(3)
+        .bounds(|bounds| bounds.batch_messages_max = 8);
+    run_dry(unlucky, &source).await;
+    let expected: Vec<String> = (0..60).map(|n| format!("{n:02}")).collect();
+    assert_eq!(effects(&setup).await, expected);
+}

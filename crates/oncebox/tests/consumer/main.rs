@@ -1,0 +1,87 @@
+//! What a consumer promises, on every store. A case is one function, and one line in the list at the end.
+
+mod bad_input;
+mod batches;
+mod commits;
+mod drain;
+mod failures;
+mod fixtures;
+mod hooks;
+mod once;
+mod order;
+mod queue;
+mod rig;
+mod stored;
+
+/// Runs each case on each store, as tests named after it in the modules `memory`, `sqlite` and `postgres`.
+macro_rules! on_every_store {
+    ($($module:ident::$case:ident,)+) => {
+        on_every_store!(@ memory, super::fixtures::Memory, $($module::$case,)+);
+        #[cfg(feature = "sqlite")]
+        on_every_store!(@ sqlite, super::fixtures::SqliteFixture::new(), $($module::$case,)+);
+        #[cfg(feature = "postgres")]
+        on_every_store!(@ postgres, super::fixtures::PostgresFixture::new(), $($module::$case,)+);
+    };
+    (@ $store:ident, $fixture:expr, $($module:ident::$case:ident,)+) => {
+        mod $store {
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                async fn $case() {
+                    let name = concat!("consumer::", stringify!($store), "::", stringify!($case));
+                    oncebox_testkit::store::run(name, $fixture, super::$module::$case).await;
+                }
+            )+
+        }
+    };
+}
+
+on_every_store! {
+    once::duplicate_delivery_runs_the_handler_once,
+    once::thirty_two_duplicates_at_the_same_instant_run_the_handler_once,
+    once::the_same_key_three_times_in_one_batch_runs_once,
+    once::a_duplicate_gets_the_stored_outcome,
+    once::distinct_messages_both_run,
+    once::another_payload_under_the_same_key_is_a_conflict_and_is_not_dropped,
+    once::a_business_duplicate_is_told_apart_from_a_transport_duplicate,
+    once::a_business_key_claimed_beside_the_message_id_says_which_kind_hit,
+    once::each_consumer_has_its_own_record,
+    once::consumers_with_global_keys_share_their_records,
+    once::a_naturally_idempotent_handler_skips_the_inbox,
+    once::an_operation_is_applied_once_to_an_entity,
+    failures::a_failure_is_not_remembered_as_a_success,
+    failures::a_neighbour_in_the_batch_is_not_blamed,
+    failures::a_swallowed_error_is_not_acknowledged,
+    failures::a_named_constraint_means_already_applied,
+    failures::a_constraint_met_against_a_neighbour_in_the_batch_loses_nothing,
+    failures::a_business_rejection_is_recorded_and_not_retried,
+    failures::a_panic_in_a_handler_harms_only_its_message,
+    failures::a_handler_past_its_deadline_is_ended_and_tried_again,
+    failures::a_handler_that_keeps_its_context_commits_nothing,
+    bad_input::what_does_not_decode_is_named_and_not_lost,
+    bad_input::a_payload_over_the_cap_is_named_and_not_lost,
+    bad_input::an_unknown_type_is_named_and_not_lost,
+    bad_input::a_message_without_a_key_is_named_and_not_lost,
+    bad_input::a_consumer_that_makes_no_sense_does_not_start,
+    batches::a_batch_handler_gets_what_waits_in_one_transaction,
+    batches::a_failing_batch_is_halved_until_the_culprit_is_alone,
+    batches::ordered_batch_handlers_get_consecutive_runs_of_one_type,
+    commits::an_unknown_commit_that_went_through_is_not_run_again,
+    commits::an_unknown_commit_that_did_not_go_through_is_run_again,
+    commits::a_store_that_goes_away_and_returns_loses_nothing,
+    commits::random_faults_at_every_seam_lose_and_double_nothing,
+    hooks::hooks_run_after_the_commit_and_not_for_a_failure,
+    hooks::a_hook_that_asks_for_it_runs_again_on_a_duplicate,
+    order::order_is_kept_per_key_under_random_failures,
+    order::order_without_an_owner_is_refused_at_start,
+    order::a_failed_message_holds_back_only_its_own_key,
+    drain::a_shutdown_finishes_what_runs_and_gives_back_the_rest,
+    drain::a_handler_that_never_ends_does_not_hold_up_a_shutdown_forever,
+    queue::queued_messages_are_settled_in_their_own_transaction,
+    queue::two_processes_share_a_queue_and_keep_order,
+    queue::a_dead_process_s_messages_come_again,
+    queue::a_queue_of_another_database_is_refused,
+    stored::stored_messages_are_acknowledged_before_they_are_handled,
+    stored::a_redelivery_of_a_stored_message_runs_once,
+    stored::stored_mode_keeps_order_under_random_failures,
+    stored::stored_mode_keys_by_the_origin_s_coordinate,
+}

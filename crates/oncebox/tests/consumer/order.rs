@@ -1,0 +1,89 @@
+//! Order per key.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use oncebox::consumer::{RunError, StartError};
+use oncebox::memory::MemorySource;
+
+use oncebox::{Context, OrderBy, Outcome, Queue};
+use oncebox_testkit::store::Setup;
+
+use super::rig::*;
+
+/// The effects per key, as committed, from texts like `key:number`.
+pub(crate) fn by_key(effects: &[String]) -> HashMap<String, Vec<u32>> {
+    let mut by_key: HashMap<String, Vec<u32>> = HashMap::new();
+    for effect in effects {
+        let (key, number) = effect.split_once(':').unwrap();
+        by_key.entry(key.to_owned()).or_default().push(number.parse().unwrap());
+    }
+    by_key
+}
+
+/// Handles `key:number`, failing now and then, and notes the order in which messages were committed.
+pub(crate) fn unreliable<F: EngineFixture>(
+    seed: u64,
+) -> impl Fn(Context<F::Store>, Note) -> futures::BoxFuture<oncebox::Result<Outcome>> + Send + Sync + 'static {
+    let dice = Arc::new(Mutex::new(seed));
+    move |mut ctx, note| {
+        let dice = Arc::clone(&dice);
+        Box::pin(async move {
+            let roll = {
+                let mut dice = dice.lock().unwrap();
+                *dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                *dice >> 33
+            };
+            F::write_effect(ctx.db(), &note.text).await?;
+            if roll % 8 == 0 { Err(refuse()) } else { Ok(Outcome::applied()) }
+        })
+    }
+}
+
+mod futures {
+    pub(crate) type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
+}
+
+pub(crate) async fn order_is_kept_per_key_under_random_failures<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    for n in 0..40 {
+        for key in ["a", "b", "c", "d", "e"] {
+            source.send(note(&format!("{key}{n}"), &format!("{key}:{n}")).with_order_key(key));
+        }
+    }
+    let ordered = consumer("c", &setup.store, source.clone())
+        .on("noted", unreliable::<F>(11))
+        .order_by(OrderBy::MessageKey)
+        .bounds(|bounds| bounds.batch_messages_max = 7);
+    run_dry(ordered, &source).await;
+    // The table hands rows back in the order they were written.
+    for (key, numbers) in by_key(&F::effects(&setup.store).await) {
+        assert_eq!(numbers, (0..40).collect::<Vec<_>>(), "order of {key}");
+    }
+}
+
+pub(crate) async fn order_without_an_owner_is_refused_at_start<F: EngineFixture>(setup: Setup<F>) {
+    let queue = Queue::new(setup.store.clone(), "free").unwrap();
+    let ordered = consumer("c", &setup.store, queue).on("noted", write::<F>).order_by(OrderBy::MessageKey);
+    let error = ordered.run(std::future::ready(())).await.unwrap_err();
+    assert!(matches!(error, RunError::Start(StartError::NoOrder { .. })), "{error}");
+    assert!(error.to_string().contains("a queue opened with lanes"), "{error}");
+}
+
+pub(crate) async fn a_failed_message_holds_back_only_its_own_key<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    for (id, key) in [("1", "stuck"), ("2", "stuck"), ("3", "free"), ("4", "stuck"), ("5", "free")] {
+        source.send(note(id, &format!("{key}:{id}")).with_order_key(key));
+    }
+    let ordered = consumer("c", &setup.store, source.clone())
+        .on("noted", |mut ctx: Context<F::Store>, note: Note| async move {
+            F::write_effect(ctx.db(), &note.text).await?;
+            if note.text == "stuck:1" { Err(refuse()) } else { Ok(Outcome::applied()) }
+        })
+        .order_by(OrderBy::MessageKey)
+        .bounds(|bounds| bounds.backoff_max = Duration::from_millis(5));
+    let seen = run_until(ordered, "the stuck one failed ten times", async |seen| seen.failures >= 10).await;
+    assert_eq!(effects(&setup).await, ["free:3", "free:5"]);
+    assert_eq!((seen.handled, source.backlog()), (2, 3));
+}

@@ -1,0 +1,121 @@
+//! The steps that cases are made of.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox::consumer::{RunError, Snapshot, Stats};
+use oncebox::memory::MemorySource;
+use oncebox::queue::QueueStore;
+use oncebox::{Consumer, Context, Drained, Failure, Message, MessageId, Outcome, Source, Store};
+use oncebox_testkit::store::{Setup, StoreFixture};
+use oncebox_testkit::{ManualClock, eventually};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// A store that consumers are tested on.
+pub(crate) trait EngineFixture: StoreFixture<Store: QueueStore> {
+    /// What the store calls the unique constraint behind `insert_unique`.
+    fn unique_constraint() -> &'static str;
+}
+
+/// What the cases' messages say.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Note {
+    pub(crate) text: String,
+}
+
+/// A message of type `noted` with this id, which says `text`.
+pub(crate) fn note(id: &str, text: &str) -> Message {
+    Message::new("noted").with_id(MessageId::new(id).unwrap()).with_json(&json!({ "text": text })).unwrap()
+}
+
+/// A handler that writes what the message says.
+pub(crate) async fn write<F: EngineFixture>(mut ctx: Context<F::Store>, note: Note) -> oncebox::Result<Outcome> {
+    F::write_effect(ctx.db(), &note.text).await?;
+    Ok(Outcome::applied())
+}
+
+/// A consumer of `source` with short waits.
+pub(crate) fn consumer<S: Store, Src: Source<S>>(name: &str, store: &S, source: Src) -> Consumer<S, Src> {
+    Consumer::new(name, store.clone(), source).bounds(|bounds| {
+        bounds.backoff_first = Duration::from_millis(2);
+        bounds.backoff_max = Duration::from_millis(20);
+    })
+}
+
+/// Runs a consumer until `done` answers true.
+pub(crate) async fn run_until<S: Store, Src: Source<S>>(
+    consumer: Consumer<S, Src>,
+    awaited: &str,
+    mut done: impl AsyncFnMut(&Snapshot) -> bool,
+) -> Snapshot {
+    let stats = consumer.stats();
+    let drained = consumer.run(eventually(awaited, async || done(&stats.snapshot()).await)).await;
+    assert_eq!(drained.unwrap(), Drained::Clean);
+    stats.snapshot()
+}
+
+/// Runs a consumer until its source is empty.
+pub(crate) async fn run_dry<S: Store>(consumer: Consumer<S, MemorySource>, source: &MemorySource) -> Snapshot {
+    run_until(consumer, "the source is empty", async |_| source.backlog() == 0).await
+}
+
+/// The committed effects, sorted.
+pub(crate) async fn effects<F: EngineFixture>(setup: &Setup<F>) -> Vec<String> {
+    let mut effects = F::effects(&setup.store).await;
+    effects.sort();
+    effects
+}
+
+/// Lets a manual clock follow the real one while `work` runs, for cases whose leases must end by themselves.
+pub(crate) async fn in_real_time<T>(clock: &Arc<ManualClock>, work: impl Future<Output = T>) -> T {
+    let tick = async {
+        let mut ticks = tokio::time::interval(Duration::from_millis(5));
+        let mut last = tokio::time::Instant::now();
+        loop {
+            let now = ticks.tick().await;
+            clock.advance(now - last);
+            last = now;
+        }
+    };
+    tokio::select! {
+        done = work => done,
+        () = tick => unreachable!("the clock never stops"),
+    }
+}
+
+/// A failure that a test's handler makes.
+pub(crate) fn refuse() -> Failure {
+    Failure::transient("the case said so")
+}
+
+/// A consumer that was started on a task, to be stopped by hand.
+pub(crate) struct Running {
+    pub(crate) stats: Arc<Stats>,
+    stop: tokio::sync::oneshot::Sender<()>,
+    task: tokio::task::JoinHandle<Result<Drained, RunError>>,
+}
+
+impl Running {
+    pub(crate) fn start<S: QueueStore, Src: Source<S>>(consumer: Consumer<S, Src>) -> Self {
+        let stats = consumer.stats();
+        let (stop, stopped) = tokio::sync::oneshot::channel();
+        #[allow(clippy::disallowed_methods, reason = "the handle is kept")]
+        let task = tokio::spawn(consumer.run(async move {
+            let _ = stopped.await;
+        }));
+        Self { stats, stop, task }
+    }
+
+    pub(crate) async fn stop(self) -> Drained {
+        let _ = self.stop.send(());
+        self.task.await.unwrap().unwrap()
+    }
+
+    /// Dies like a process: nothing is settled, nothing given back.
+    pub(crate) async fn kill(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+}

@@ -1,0 +1,168 @@
+//! How to open a store on PostgreSQL.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox_core::error::{StoreError, StoreErrorKind};
+use oncebox_core::time::Clock;
+use sqlx::postgres::PgConnectOptions;
+
+use crate::Postgres;
+use crate::dialect::{PostgresDialect, Timeouts};
+use crate::name::Identifier;
+use crate::schema::Migrate;
+use crate::store::SqlStore;
+
+/// What the driver understands in a URL. What it does not understand it logs with its value, and that may be a secret
+/// under a misspelt name; so we refuse it first, and name it without its value.
+#[rustfmt::skip]
+const PARAMETERS: &[&str] = &[
+    "application_name", "dbname", "host", "hostaddr", "options", "password", "port", "ssl-ca", "ssl-cert", "ssl-key",
+    "ssl-mode", "ssl-root-cert", "sslcert", "sslkey", "sslmode", "sslrootcert", "statement-cache-capacity", "user",
+];
+
+/// How to open a store on PostgreSQL. Made by [`Postgres::builder`].
+#[derive(Clone)]
+#[must_use = "a builder does nothing until it connects"]
+pub struct PostgresBuilder {
+    url: String,
+    schema: String,
+    timeouts: Timeouts,
+    clock: Option<Arc<dyn Clock>>,
+    migrate: Migrate,
+}
+
+impl Postgres {
+    /// Opens the store at `postgres://user:password@host:port/database`, in the schema `oncebox`, and brings its tables
+    /// up to date.
+    pub async fn connect(url: impl Into<String>) -> Result<Self, StoreError> {
+        Self::builder(url).connect().await
+    }
+
+    /// The same with other settings.
+    pub fn builder(url: impl Into<String>) -> PostgresBuilder {
+        let minute = Duration::from_secs(60);
+        PostgresBuilder {
+            url: url.into(),
+            schema: "oncebox".to_owned(),
+            timeouts: Timeouts { statement: minute, idle_in_transaction: minute },
+            clock: None,
+            migrate: Migrate::Apply,
+        }
+    }
+}
+
+impl PostgresBuilder {
+    /// Keeps the tables in this schema instead of `oncebox`.
+    pub fn schema(mut self, schema: impl Into<String>) -> Self {
+        self.schema = schema.into();
+        self
+    }
+
+    /// The server cancels a statement, a handler's too, that takes longer than this. 60 seconds unless set.
+    pub fn statement_timeout(mut self, limit: Duration) -> Self {
+        self.timeouts.statement = limit;
+        self
+    }
+
+    /// The server ends a transaction in which nothing happens for this long. 60 seconds unless set. A handler that
+    /// waits for something outside the database must be done sooner.
+    pub fn idle_in_transaction_timeout(mut self, limit: Duration) -> Self {
+        self.timeouts.idle_in_transaction = limit;
+        self
+    }
+
+    /// Lets leases run by `clock` instead of the server's clock. For tests: the clocks of two machines differ.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Whether to bring the tables up to date or only to check them.
+    pub fn migrate(mut self, migrate: Migrate) -> Self {
+        self.migrate = migrate;
+        self
+    }
+
+    /// Connects once, looks at the server and at the tables, and returns the store.
+    pub async fn connect(self) -> Result<Postgres, StoreError> {
+        let options = parse(&self.url)?;
+        let place = place(&options);
+        let schema = Identifier::new(self.schema).map_err(|error| wrong(error.to_string()))?;
+        let dialect = PostgresDialect::new(options, place, schema, self.timeouts);
+        SqlStore::start(dialect, self.migrate, self.clock).await
+    }
+}
+
+impl fmt::Debug for PostgresBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the URL: it holds the password.
+        f.debug_struct("PostgresBuilder").field("schema", &self.schema).finish_non_exhaustive()
+    }
+}
+
+fn wrong(why: impl Into<String>) -> StoreError {
+    StoreError::new(StoreErrorKind::Configuration, "open a store on postgres", why)
+}
+
+/// Reads a URL. No part of a URL that could not be read is shown, because nobody knows which part that is.
+fn parse(url: &str) -> Result<PgConnectOptions, StoreError> {
+    let form = "its URL is not of the form postgres://user:password@host:port/database; \
+                write special characters in the password as %XX";
+    if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+        return Err(wrong(form));
+    }
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    for name in query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split('=').next().unwrap_or_default()) {
+        if !PARAMETERS.contains(&name) && !name.starts_with("options[") {
+            let shown = if name.len() <= 40 && name.bytes().all(|b| b.is_ascii_graphic()) { name } else { "…" };
+            return Err(wrong(format!("its URL has a parameter that is not known: {shown}")));
+        }
+    }
+    let options = PgConnectOptions::from_str(url).map_err(|_| wrong(form))?;
+    let named = options.get_application_name().is_some();
+    Ok(if named { options } else { options.application_name("oncebox") })
+}
+
+/// What may be shown of a URL: scheme, host, port, database.
+fn place(options: &PgConnectOptions) -> String {
+    let host = match options.get_socket() {
+        Some(socket) => socket.display().to_string(),
+        None => options.get_host().to_owned(),
+    };
+    let database = options.get_database().unwrap_or_default();
+    format!("postgres at {host}:{}/{database}", options.get_port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_host_port_and_database_are_shown() {
+        let options = parse("postgres://CANARY-user:CANARY-pass@db.example:6432/shop?password=CANARY-other").unwrap();
+        assert_eq!(place(&options), "postgres at db.example:6432/shop");
+    }
+
+    #[test]
+    fn a_wrong_url_is_not_shown() {
+        let urls = [
+            "CANARY",
+            "mysql://u:CANARY@h/d",
+            "postgres://u:CANARY/x@h/d",
+            "postgres://u:CANARY@h:port/d",
+            "postgres://u@h/d?pasword=CANARY",
+            "postgres://u@h/d?sslmode=CANARY",
+            "postgres://u:CANARY@h/d?CANARY%20=1",
+        ];
+        for url in urls {
+            let error = parse(url).unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::Configuration);
+            let shown = format!("{error} {error:?}");
+            assert!(!shown.contains("CANARY") && std::error::Error::source(&error).is_none(), "{shown}");
+        }
+        assert!(parse("postgres://u@h/d?pasword=x").unwrap_err().to_string().contains("pasword"));
+    }
+}

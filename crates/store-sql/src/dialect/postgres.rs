@@ -1,0 +1,362 @@
+//! PostgreSQL: a session owns its connection; a transaction carries a mark that the seal looks for.
+//!
+//! The mark is a setting local to the transaction, set in the same round trip as `BEGIN`. It is gone as soon as that
+//! transaction has ended, whoever ended it, so a handler that ran `COMMIT` itself is found out before we acknowledge
+//! anything.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use oncebox_core::error::{StoreError, StoreErrorKind};
+use oncebox_core::planted;
+use oncebox_core::store::{Ended, StoreCapabilities};
+use sqlx::postgres::{PgConnectOptions, PgDatabaseError, PgSeverity, PgTransactionManager};
+use sqlx::{AssertSqlSafe, ConnectOptions, PgConnection, SqlSafeStr};
+use sqlx_core::transaction::TransactionManager;
+use tokio::time::{Instant, timeout};
+
+use super::Dialect;
+use crate::connection::{Call, Connection};
+use crate::error::{ours, read};
+use crate::name::Identifier;
+use crate::queries::{InboxQueries, LaneQueries, NameQueries, Queries, Query, QueueQueries, SchemaQueries};
+use crate::schema::Migration;
+
+/// The oldest server version that is supported, as `server_version_num`.
+const VERSION_MIN: i64 = 130_000;
+/// How long a new connection may take.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// How long we wait, beyond the server's own limits, for an answer that it should have given.
+const GRACE: Duration = Duration::from_secs(10);
+/// How long [`Dialect::resolve`] waits for a backend to end.
+const RESOLVE_MAX: Duration = Duration::from_secs(30);
+
+/// PostgreSQL 13 or newer.
+pub struct PostgresDialect {
+    options: PgConnectOptions,
+    place: String,
+    schema: Identifier,
+    timeouts: Timeouts,
+    durable: AtomicBool,
+    probe: Query,
+    seal: Query,
+    terminate: Query,
+    lives: Query,
+}
+
+/// Limits that the server enforces on each session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    pub(crate) statement: Duration,
+    pub(crate) idle_in_transaction: Duration,
+}
+
+/// A connection that is not in a transaction.
+pub struct PostgresIdle {
+    connection: PgConnection,
+    backend: Backend,
+    synchronous_commit: String,
+    transactions: u64,
+}
+
+/// A connection in a transaction.
+#[derive(Debug)]
+pub struct PostgresOpen {
+    idle: PostgresIdle,
+}
+
+/// One server process. Its pid alone proves little: after it ended, another may have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backend {
+    pid: i32,
+    started_micros: i64,
+}
+
+impl PostgresDialect {
+    pub(crate) fn new(options: PgConnectOptions, place: String, schema: Identifier, timeouts: Timeouts) -> Self {
+        let query = |file: &str| Query::new(file, "");
+        Self {
+            options,
+            place,
+            schema,
+            timeouts,
+            durable: AtomicBool::new(false),
+            probe: query(include_str!("../queries/postgres/session/probe.sql")),
+            seal: query(include_str!("../queries/postgres/session/seal.sql")),
+            terminate: query(include_str!("../queries/postgres/session/terminate.sql")),
+            lives: query(include_str!("../queries/postgres/session/lives.sql")),
+        }
+    }
+
+    fn attempted_connect(&self) -> String {
+        format!("connect to {}", self.place)
+    }
+
+    /// Asks a new connection who it is, and refuses servers that can't keep the promise.
+    async fn greet(&self, mut connection: PgConnection) -> Result<PostgresIdle, StoreError> {
+        let millis = |duration: Duration| duration.as_millis().clamp(1, i32::MAX as u128);
+        let limits = format!(
+            "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}",
+            millis(self.timeouts.statement),
+            millis(self.timeouts.idle_in_transaction),
+        );
+        let failed = |error| ours(self.attempted_connect(), error);
+        connection.script(AssertSqlSafe(limits).into_sql_str()).await.map_err(failed)?;
+        let rows = connection.fetch(Call::new("greet the server", &self.probe)).await.map_err(failed)?;
+        let Some(mut row) = rows.into_iter().next() else { return Err(self.refused("it does not say who it is")) };
+        let backend = Backend { pid: row.int()?, started_micros: row.int()? };
+        let (synchronous_commit, fsync, standby) = (row.text()?, row.text()?, row.int::<i64>()?);
+        let version: i64 = row.int()?;
+        if version < VERSION_MIN {
+            let (found, least) = (version / 10_000, VERSION_MIN / 10_000);
+            return Err(self.refused(format!("it is PostgreSQL {found}; {least} or newer is needed")));
+        }
+        if standby != 0 {
+            let why = "it is a standby, which takes no writes; records are never compared with a replica";
+            return Err(StoreError::new(StoreErrorKind::Unavailable, self.attempted_connect(), why));
+        }
+        self.durable.store(synchronous_commit != "off" && fsync == "on", Ordering::Relaxed);
+        Ok(PostgresIdle { connection, backend, synchronous_commit, transactions: 0 })
+    }
+
+    fn refused(&self, why: impl Into<String>) -> StoreError {
+        StoreError::new(StoreErrorKind::Configuration, self.attempted_connect(), why)
+    }
+
+    /// The last statement before COMMIT.
+    async fn seal(&self, open: &mut PostgresOpen) -> Result<(), StoreError> {
+        let PostgresIdle { connection, synchronous_commit, transactions, .. } = &mut open.idle;
+        let mut rows = Call::new("commit", &self.seal).fetch(connection).await?.into_iter();
+        let Some(mut row) = rows.next() else { return Err(lost("the seal got no answer")) };
+        let (mark, durability) = (row.text()?, row.text()?);
+        if mark != transactions.to_string() {
+            return Err(lost("the transaction that claimed has ended; the handler ran COMMIT or ROLLBACK itself"));
+        }
+        if durability != *synchronous_commit {
+            let why = format!("the handler changed synchronous_commit from {synchronous_commit} to {durability}");
+            return Err(lost(why));
+        }
+        Ok(())
+    }
+}
+
+fn lost(why: impl Into<String>) -> StoreError {
+    StoreError::new(StoreErrorKind::TransactionLost, "commit", why)
+}
+
+fn depth(connection: &PgConnection) -> usize {
+    PgTransactionManager::get_transaction_depth(connection)
+}
+
+/// An ERROR that the server answered leaves nothing behind. FATAL and PANIC may have come after the commit record.
+fn is_plain_error(error: &sqlx::Error) -> bool {
+    let database = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
+    database.is_some_and(|error| error.severity() == PgSeverity::Error)
+}
+
+fn no_answer(attempted: impl Into<String>) -> StoreError {
+    StoreError::new(StoreErrorKind::Unavailable, attempted, "the server did not answer in time")
+}
+
+impl Dialect for PostgresDialect {
+    type Db = PgConnection;
+    type Idle = PostgresIdle;
+    type Open = PostgresOpen;
+    type Doubt = Backend;
+
+    const MIGRATIONS: &'static [Migration] = &[
+        Migration { version: 1, name: "inbox", sql: include_str!("../migrations/postgres/0001_inbox.sql") },
+        Migration { version: 2, name: "queue", sql: include_str!("../migrations/postgres/0002_queue.sql") },
+    ];
+
+    fn place(&self) -> &str {
+        &self.place
+    }
+
+    fn schema(&self) -> &str {
+        self.schema.as_str()
+    }
+
+    fn in_schema(&self, text: &str) -> String {
+        text.replace("{schema}", &self.schema.to_string())
+    }
+
+    fn capabilities(&self) -> StoreCapabilities {
+        let mut capabilities = StoreCapabilities::none("postgres");
+        capabilities.durable = self.durable.load(Ordering::Relaxed);
+        capabilities.shared = true;
+        capabilities.concurrent = true;
+        capabilities.error_aborts = true;
+        capabilities
+    }
+
+    fn patience(&self) -> Duration {
+        self.timeouts.statement + GRACE
+    }
+
+    async fn connect(&self) -> Result<PostgresIdle, StoreError> {
+        let work = async {
+            let connection = self.options.connect().await.map_err(|error| ours(self.attempted_connect(), error))?;
+            self.greet(connection).await
+        };
+        timeout(CONNECT_MAX, work).await.unwrap_or_else(|_| Err(no_answer(self.attempted_connect())))
+    }
+
+    async fn begin(&self, mut idle: PostgresIdle, lock_wait: Duration) -> Result<PostgresOpen, StoreError> {
+        idle.transactions += 1;
+        // Zero would mean no limit at all.
+        let lock_wait = lock_wait.as_millis().clamp(1, i32::MAX as u128);
+        let statement = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock_wait}; \
+             SET LOCAL oncebox.transaction = '{}'",
+            idle.transactions
+        );
+        let statement = AssertSqlSafe(statement).into_sql_str();
+        match timeout(self.patience(), PgTransactionManager::begin(&mut idle.connection, Some(statement))).await {
+            Ok(Ok(())) => Ok(PostgresOpen { idle }),
+            Ok(Err(error)) => Err(ours("begin a transaction", error)),
+            Err(_) => Err(no_answer("begin a transaction")),
+        }
+    }
+
+    fn db(open: &mut PostgresOpen) -> &mut PgConnection {
+        &mut open.idle.connection
+    }
+
+    fn alive(&self, open: &PostgresOpen) -> Result<(), StoreError> {
+        // A nested begin that was cancelled queues a ROLLBACK of the outer transaction: depth 0. One that was neither
+        // committed nor rolled back would turn COMMIT into RELEASE: depth 2.
+        match depth(&open.idle.connection) {
+            1 => Ok(()),
+            0 => Err(lost("the transaction was rolled back, probably by a nested begin that was cancelled")),
+            _ => Err(lost("a nested transaction was left open")),
+        }
+    }
+
+    async fn commit(&self, mut open: PostgresOpen) -> Ended<PostgresIdle, Backend> {
+        if let Err(error) = self.alive(&open) {
+            return Ended::RolledBack { session: None, error };
+        }
+        if !planted::is("seal-left-out") {
+            let sealed = timeout(self.patience(), self.seal(&mut open)).await;
+            if let Err(error) = sealed.unwrap_or_else(|_| Err(no_answer("commit"))) {
+                // COMMIT was not sent, so there is nothing to doubt.
+                return Ended::RolledBack { session: self.rollback(open).await, error };
+            }
+        }
+        match timeout(self.patience(), PgTransactionManager::commit(&mut open.idle.connection)).await {
+            Ok(Ok(())) => Ended::Committed(open.idle),
+            Ok(Err(error)) if is_plain_error(&error) => {
+                let error = ours("commit", error);
+                Ended::RolledBack { session: self.rollback(open).await, error }
+            }
+            Ok(Err(error)) => {
+                let reason = format!("the answer was lost; {}", read(&error).reason);
+                let error = StoreError::new(StoreErrorKind::Unavailable, "commit", reason).with_source(error);
+                Ended::Unknown { doubt: open.idle.backend, error }
+            }
+            Err(_) => Ended::Unknown { doubt: open.idle.backend, error: no_answer("commit") },
+        }
+    }
+
+    async fn rollback(&self, mut open: PostgresOpen) -> Option<PostgresIdle> {
+        if depth(&open.idle.connection) != 1 {
+            return None;
+        }
+        let done = timeout(GRACE, PgTransactionManager::rollback(&mut open.idle.connection)).await;
+        matches!(done, Ok(Ok(()))).then_some(open.idle)
+    }
+
+    fn abandon(&self, open: PostgresOpen) -> Backend {
+        open.idle.backend
+    }
+
+    /// Ends the backend and waits until it is gone: what it has not committed by then, it never will.
+    async fn resolve(&self, backend: &Backend) -> Result<(), StoreError> {
+        let mut connection = self.connect().await?.connection;
+        let attempted = "end the server process of an unknown transaction";
+        let call = |query| Call::new(attempted, query).value(backend.pid).value(backend.started_micros);
+        call(&self.terminate).fetch(&mut connection).await?;
+        let deadline = Instant::now() + RESOLVE_MAX;
+        let mut pause = Duration::from_millis(5);
+        loop {
+            if call(&self.lives).fetch(&mut connection).await?.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                let why = "it does not end; this user may lack the privilege to see or to end it (pg_signal_backend)";
+                return Err(StoreError::new(StoreErrorKind::Unavailable, attempted, why));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(250));
+        }
+    }
+
+    fn queries(&self) -> Queries {
+        let schema = self.schema.to_string();
+        let query = |file: &str| Query::new(file, &schema);
+        Queries {
+            inbox: InboxQueries {
+                claim: query(include_str!("../queries/postgres/inbox/claim.sql")),
+                read: query(include_str!("../queries/postgres/inbox/read.sql")),
+                record: query(include_str!("../queries/postgres/inbox/record.sql")),
+                unclaim: query(include_str!("../queries/postgres/inbox/unclaim.sql")),
+            },
+            queue: QueueQueries {
+                enqueue: query(include_str!("../queries/postgres/queue/enqueue.sql")),
+                read_keys: query(include_str!("../queries/postgres/queue/read_keys.sql")),
+                lease: query(include_str!("../queries/postgres/queue/lease.sql")),
+                pick_in_lanes: query(include_str!("../queries/postgres/queue/pick_in_lanes.sql")),
+                take_picked: query(include_str!("../queries/postgres/queue/take_picked.sql")),
+                delete: query(include_str!("../queries/postgres/queue/delete.sql")),
+                keep: query(include_str!("../queries/postgres/queue/keep.sql")),
+                release: query(include_str!("../queries/postgres/queue/release.sql")),
+                extend: query(include_str!("../queries/postgres/queue/extend.sql")),
+                is_used: query(include_str!("../queries/postgres/queue/is_used.sql")),
+            },
+            lanes: LaneQueries {
+                create: query(include_str!("../queries/postgres/lanes/create.sql")),
+                clear: query(include_str!("../queries/postgres/lanes/clear.sql")),
+                check: query(include_str!("../queries/postgres/lanes/check.sql")),
+                join: query(include_str!("../queries/postgres/lanes/join.sql")),
+                forget: query(include_str!("../queries/postgres/lanes/forget.sql")),
+                count: query(include_str!("../queries/postgres/lanes/count.sql")),
+                give_back: query(include_str!("../queries/postgres/lanes/give_back.sql")),
+                renew: query(include_str!("../queries/postgres/lanes/renew.sql")),
+                take: query(include_str!("../queries/postgres/lanes/take.sql")),
+                leave: query(include_str!("../queries/postgres/lanes/leave.sql")),
+                resign: query(include_str!("../queries/postgres/lanes/resign.sql")),
+            },
+            names: NameQueries {
+                add_consumer: query(include_str!("../queries/postgres/names/add_consumer.sql")),
+                find_consumer: query(include_str!("../queries/postgres/names/find_consumer.sql")),
+                add_queue: query(include_str!("../queries/postgres/names/add_queue.sql")),
+                find_queue: query(include_str!("../queries/postgres/names/find_queue.sql")),
+                set_queue_lanes: query(include_str!("../queries/postgres/names/set_queue_lanes.sql")),
+            },
+            schema: SchemaQueries {
+                lock: Some(query(include_str!("../queries/postgres/schema/lock.sql"))),
+                exists: query(include_str!("../queries/postgres/schema/exists.sql")),
+                create: query(include_str!("../queries/postgres/schema/create.sql")),
+                applied: query(include_str!("../queries/postgres/schema/applied.sql")),
+                note: query(include_str!("../queries/postgres/schema/note.sql")),
+                identify: query(include_str!("../queries/postgres/schema/identify.sql")),
+                identity: query(include_str!("../queries/postgres/schema/identity.sql")),
+            },
+        }
+    }
+}
+
+impl fmt::Debug for PostgresDialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the options: they hold the password.
+        f.debug_struct("PostgresDialect").field("place", &self.place).field("schema", &self.schema).finish()
+    }
+}
+
+impl fmt::Debug for PostgresIdle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresIdle").field("backend", &self.backend).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,107 @@
+//! The statements of a store, made once from the `.sql` files of its dialect.
+
+use std::sync::Arc;
+
+use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
+
+/// One statement, ready to run. Cheap to clone; a connection prepares it once and finds it again by its text.
+#[derive(Clone, Debug)]
+pub(crate) struct Query(SqlStr);
+
+impl Query {
+    /// Takes the text of a `.sql` file. `schema` is a name in quotes; it replaces the mark `{schema}`.
+    pub(crate) fn new(file: &str, schema: &str) -> Self {
+        // The comment at the head is for the reader of the file; servers and their logs need not carry it.
+        let statement = file.lines().skip_while(|line| line.starts_with("--")).collect::<Vec<_>>().join("\n");
+        Self(AssertSqlSafe(Arc::<str>::from(statement.replace("{schema}", schema))).into_sql_str())
+    }
+
+    /// The text.
+    pub(crate) fn sql(&self) -> SqlStr {
+        self.0.clone()
+    }
+}
+
+/// All statements of a store, by role.
+#[derive(Debug)]
+pub struct Queries {
+    pub(crate) inbox: InboxQueries,
+    pub(crate) queue: QueueQueries,
+    pub(crate) lanes: LaneQueries,
+    pub(crate) names: NameQueries,
+    pub(crate) schema: SchemaQueries,
+}
+
+/// See `inbox.rs`.
+#[derive(Clone, Debug)]
+pub(crate) struct InboxQueries {
+    pub(crate) claim: Query,
+    pub(crate) read: Query,
+    pub(crate) record: Query,
+    pub(crate) unclaim: Query,
+}
+
+/// See `queue.rs`.
+#[derive(Debug)]
+pub(crate) struct QueueQueries {
+    pub(crate) enqueue: Query,
+    pub(crate) read_keys: Query,
+    pub(crate) lease: Query,
+    pub(crate) pick_in_lanes: Query,
+    pub(crate) take_picked: Query,
+    pub(crate) delete: Query,
+    pub(crate) keep: Query,
+    pub(crate) release: Query,
+    pub(crate) extend: Query,
+    pub(crate) is_used: Query,
+}
+
+/// See `lanes.rs`.
+#[derive(Debug)]
+pub(crate) struct LaneQueries {
+    pub(crate) create: Query,
+    pub(crate) clear: Query,
+    pub(crate) check: Query,
+    pub(crate) join: Query,
+    pub(crate) forget: Query,
+    pub(crate) count: Query,
+    pub(crate) give_back: Query,
+    pub(crate) renew: Query,
+    pub(crate) take: Query,
+    pub(crate) leave: Query,
+    pub(crate) resign: Query,
+}
+
+/// See `names.rs`.
+#[derive(Debug)]
+pub(crate) struct NameQueries {
+    pub(crate) add_consumer: Query,
+    pub(crate) find_consumer: Query,
+    pub(crate) add_queue: Query,
+    pub(crate) find_queue: Query,
+    pub(crate) set_queue_lanes: Query,
+}
+
+/// See `schema.rs`.
+#[derive(Debug)]
+pub(crate) struct SchemaQueries {
+    /// `None` where the transaction itself keeps others out.
+    pub(crate) lock: Option<Query>,
+    pub(crate) exists: Query,
+    pub(crate) create: Query,
+    pub(crate) applied: Query,
+    pub(crate) note: Query,
+    pub(crate) identify: Query,
+    pub(crate) identity: Query,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_is_filled_in_and_the_head_comment_left_out() {
+        let query = Query::new("-- Why.\n-- More.\nselect 1 -- kept\nfrom {schema}.inbox\n", "\"o\"");
+        assert_eq!(query.sql().as_str(), "select 1 -- kept\nfrom \"o\".inbox");
+    }
+}

@@ -1,0 +1,1 @@
+delete from {schema}.lanes where queue = $1

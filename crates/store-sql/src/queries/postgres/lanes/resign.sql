@@ -1,0 +1,1 @@
+delete from {schema}.members where queue = $1 and owner = $2

@@ -1,0 +1,5 @@
+-- Gives a new name the next id. Two processes that choose the same id, or the same name, meet in a unique index: one of
+-- them adds nothing and tries again.
+insert into {schema}.consumers (id, name)
+select coalesce(max(id), 0) + 1, $1 from {schema}.consumers
+on conflict do nothing

@@ -1,0 +1,2 @@
+-- Whether a queue holds messages that are not processed (index queue_visible).
+select 1 from {schema}.queue where queue = $1 and visible_at is not null limit 1

@@ -1,0 +1,1 @@
+select version, name, checksum from {schema}.migrations order by version

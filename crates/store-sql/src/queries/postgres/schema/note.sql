@@ -1,0 +1,1 @@
+insert into {schema}.migrations (version, name, checksum) values ($1, $2, $3)

@@ -1,0 +1,3 @@
+-- Ends one server process, and never another one that has its pid by now.
+select pg_terminate_backend(pid) from pg_stat_activity
+where pid = $1 and (extract(epoch from backend_start) * 1000000)::int8 = $2

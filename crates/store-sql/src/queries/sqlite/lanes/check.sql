@@ -1,0 +1,3 @@
+-- Which lanes are still held under these epochs (primary key).
+select lane from oncebox_lanes
+where queue = $1 and (lane, epoch) in (select value ->> 0, value ->> 1 from json_each($2))

@@ -1,0 +1,1 @@
+delete from oncebox_lanes where queue = $1

@@ -1,0 +1,3 @@
+-- Gives back lanes that we hold. The epoch stays and is raised by whoever takes the lane next.
+update oncebox_lanes set owner = null, expires_at = 0
+where queue = $1 and owner = $2 and lane in (select value ->> 0 from json_each($3))

@@ -1,0 +1,1 @@
+delete from oncebox_members where queue = $1 and owner = $2

@@ -1,0 +1,1 @@
+select version, name, checksum from oncebox_migrations order by version

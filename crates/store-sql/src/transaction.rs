@@ -1,0 +1,133 @@
+//! A session, and the transaction that it turns into.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox_core::error::{StoreError, StoreErrorKind};
+use oncebox_core::key::Key;
+use oncebox_core::store::{ConsumerId, Ended, Session, Transaction};
+
+use crate::dialect::Dialect;
+use crate::queries::Queries;
+use crate::store::Shared;
+
+/// How long transactions that are not a message's wait for a lock: at start, when ten processes may start together.
+pub(crate) const SHORT_WAIT: Duration = Duration::from_secs(30);
+
+/// A connection that is not in a transaction.
+pub struct SqlSession<D: Dialect> {
+    store: Arc<Shared<D>>,
+    idle: D::Idle,
+}
+
+/// An open transaction.
+pub struct SqlTx<D: Dialect> {
+    store: Arc<Shared<D>>,
+    open: D::Open,
+    /// The keys that this transaction claimed: the only ones whose records it may touch.
+    pub(crate) claimed: HashSet<(ConsumerId, Key)>,
+}
+
+impl<D: Dialect> SqlSession<D> {
+    pub(crate) fn new(store: Arc<Shared<D>>, idle: D::Idle) -> Self {
+        Self { store, idle }
+    }
+}
+
+impl<D: Dialect> Session for SqlSession<D> {
+    type Tx = SqlTx<D>;
+
+    async fn begin(self, lock_wait: Duration) -> Result<SqlTx<D>, StoreError> {
+        let open = self.store.dialect.begin(self.idle, lock_wait).await?;
+        Ok(SqlTx { store: self.store, open, claimed: HashSet::new() })
+    }
+}
+
+impl<D: Dialect> SqlTx<D> {
+    /// The statements, the time if a test keeps it, and the connection.
+    pub(crate) fn parts(&mut self) -> (&Queries, Option<i64>, &mut D::Db) {
+        (&self.store.queries, self.store.now(), D::db(&mut self.open))
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.store.dialect.patience()
+    }
+}
+
+/// Runs some of our own statements, and does not wait forever for a server that is gone without a word.
+pub(crate) async fn bounded<T>(
+    patience: Duration,
+    work: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    tokio::time::timeout(patience, work).await.unwrap_or_else(|_| {
+        let why = "the store did not answer in time";
+        Err(StoreError::new(StoreErrorKind::Unavailable, "run a statement", why))
+    })
+}
+
+impl<D: Dialect> Transaction for SqlTx<D> {
+    type Session = SqlSession<D>;
+    type Doubt = D::Doubt;
+    type Db = D::Db;
+
+    fn db(&mut self) -> &mut D::Db {
+        D::db(&mut self.open)
+    }
+
+    fn alive(&self) -> Result<(), StoreError> {
+        self.store.dialect.alive(&self.open)
+    }
+
+    async fn commit(self) -> Ended<SqlSession<D>, D::Doubt> {
+        let Self { store, open, .. } = self;
+        match store.dialect.commit(open).await {
+            Ended::Committed(idle) => Ended::Committed(SqlSession { store, idle }),
+            Ended::RolledBack { session, error } => {
+                Ended::RolledBack { session: session.map(|idle| SqlSession { store, idle }), error }
+            }
+            Ended::Unknown { doubt, error } => Ended::Unknown { doubt, error },
+        }
+    }
+
+    async fn rollback(self) -> Option<SqlSession<D>> {
+        let Self { store, open, .. } = self;
+        let idle = store.dialect.rollback(open).await?;
+        Some(SqlSession { store, idle })
+    }
+
+    fn abandon(self) -> D::Doubt {
+        self.store.dialect.abandon(self.open)
+    }
+}
+
+/// Ends a transaction of our own: commits what was done, or rolls back what failed. An unknown end is an error; what
+/// runs here is safe to run again.
+pub(crate) async fn finish<D: Dialect, T>(
+    dialect: &D,
+    open: D::Open,
+    done: Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    if done.is_err() {
+        dialect.rollback(open).await;
+        return done;
+    }
+    match dialect.commit(open).await {
+        Ended::Committed(_) => done,
+        Ended::RolledBack { error, .. } | Ended::Unknown { error, .. } => Err(error),
+    }
+}
+
+impl<D: Dialect> fmt::Debug for SqlSession<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SqlSession").field(&self.idle).finish()
+    }
+}
+
+impl<D: Dialect> fmt::Debug for SqlTx<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SqlTx").field(&self.open).finish()
+    }
+}

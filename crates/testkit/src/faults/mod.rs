@@ -1,0 +1,22 @@
+//! A store and a source that fail where a test says so.
+//!
+//! ```text
+//!  FaultPlan ──what goes wrong, where, how often──▶ Faulty<Store>, FaultySource<Source>
+//!      ▲                                                  │
+//!      └───────────── which seam calls were made ─────────┘
+//! ```
+//!
+//! [`Faulty`] wraps any store and is one itself, so that the engine runs over it unchanged. A [`FaultPlan`] names the
+//! seam calls at which something goes wrong, by hand, by chance from a seed, or in turn: [`repeat_every_call`] and
+//! [`fail_at_each_call_in_turn`] run a whole scenario once for each call that it makes.
+
+mod plan;
+mod queue;
+mod scenario;
+mod source;
+mod store;
+
+pub use plan::{CALLS, Fault, FaultPlan};
+pub use scenario::{fail_at_each_call_in_turn, repeat_every_call};
+pub use source::FaultySource;
+pub use store::{Faulty, FaultyDoubt, FaultySession, FaultyTx};

@@ -1,0 +1,269 @@
+//! A store whose calls go wrong by a plan.
+
+use std::error::Error;
+use std::future::Future;
+use std::time::Duration;
+
+use oncebox_core::store::{DriverError, StoreCapabilities};
+use oncebox_core::{
+    Claim, ClaimRequest, ConsumerId, ConsumerName, Ended, Inbox, Key, Outcome, Session, Store, StoreError,
+    StoreErrorKind, Transaction,
+};
+
+use super::plan::{Fault, FaultPlan};
+
+/// A store whose calls go wrong by a [`FaultPlan`]. It has the identity and the capabilities of the one inside.
+#[derive(Clone, Debug)]
+pub struct Faulty<S> {
+    inner: S,
+    plan: FaultPlan,
+}
+
+impl<S: Store> Faulty<S> {
+    /// Wraps a store.
+    pub fn new(store: S, plan: FaultPlan) -> Self {
+        Self { inner: store, plan }
+    }
+
+    /// The store inside, on which nothing goes wrong.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    pub(super) fn plan(&self) -> &FaultPlan {
+        &self.plan
+    }
+}
+
+/// The error of a call that was made to fail.
+pub(super) fn injected(call: &str, fault: Fault) -> StoreError {
+    let (kind, reason) = match fault {
+        Fault::AfterDoing => (StoreErrorKind::Unavailable, "a test lost the answer"),
+        Fault::Contended => (StoreErrorKind::Contended, "a test stood in the way"),
+        _ => (StoreErrorKind::Unavailable, "a test lost the call"),
+    };
+    StoreError::new(kind, call, reason)
+}
+
+/// Makes a call that can be repeated, as the fault says.
+pub(super) async fn with_fault<T, Call>(
+    call: &'static str,
+    fault: Option<Fault>,
+    mut inner: impl FnMut() -> Call,
+) -> Result<T, StoreError>
+where
+    Call: Future<Output = Result<T, StoreError>> + Send,
+    T: Send,
+{
+    match fault {
+        None | Some(Fault::Delay(_)) => inner().await,
+        Some(fault @ Fault::AfterDoing) => inner().await.and(Err(injected(call, fault))),
+        Some(Fault::Repeat) => {
+            let first = inner().await;
+            if first.is_ok() {
+                // Whoever sent it again does not look at the second answer.
+                let _ = inner().await;
+            }
+            first
+        }
+        Some(fault) => Err(injected(call, fault)),
+    }
+}
+
+impl<S: Store> Store for Faulty<S> {
+    type Session = FaultySession<S>;
+    type Tx = FaultyTx<S>;
+    type Doubt = FaultyDoubt<S>;
+
+    fn capabilities(&self) -> StoreCapabilities {
+        self.inner.capabilities()
+    }
+
+    fn identity(&self) -> &str {
+        self.inner.identity()
+    }
+
+    async fn connect(&self) -> Result<FaultySession<S>, StoreError> {
+        let fault = self.plan.next("connect").await;
+        let inner = with_fault("connect", fault, || self.inner.connect()).await?;
+        Ok(FaultySession { inner, plan: self.plan.clone() })
+    }
+
+    async fn consumer(&self, name: &ConsumerName) -> Result<ConsumerId, StoreError> {
+        let fault = self.plan.next("consumer").await;
+        with_fault("consumer", fault, || self.inner.consumer(name)).await
+    }
+
+    fn resolve(&self, doubt: &FaultyDoubt<S>) -> impl Future<Output = Result<(), StoreError>> + Send {
+        // Made here and awaited below, because a doubt need not be `Sync` and can't be kept across an await.
+        let mut inner = [(); 2].map(|()| doubt.inner.as_ref().map(|inner| self.inner.resolve(inner))).into_iter();
+        async move {
+            let fault = self.plan.next("resolve").await;
+            with_fault("resolve", fault, || {
+                let inner = inner.next().flatten();
+                async move {
+                    match inner {
+                        Some(inner) => inner.await,
+                        None => Ok(()),
+                    }
+                }
+            })
+            .await
+        }
+    }
+
+    fn read_error(&self, error: &(dyn Error + 'static)) -> Option<DriverError> {
+        self.inner.read_error(error)
+    }
+}
+
+/// A connection of a [`Faulty`] store.
+#[derive(Debug)]
+pub struct FaultySession<S: Store> {
+    inner: S::Session,
+    plan: FaultPlan,
+}
+
+impl<S: Store> Session for FaultySession<S> {
+    type Tx = FaultyTx<S>;
+
+    async fn begin(self, lock_wait: Duration) -> Result<FaultyTx<S>, StoreError> {
+        match self.plan.next("begin").await {
+            None | Some(Fault::Delay(_) | Fault::Repeat) => {
+                let inner = self.inner.begin(lock_wait).await?;
+                Ok(FaultyTx { inner, plan: self.plan, broken: false })
+            }
+            Some(fault @ Fault::AfterDoing) => {
+                drop(self.inner.begin(lock_wait).await?);
+                Err(injected("begin", fault))
+            }
+            Some(fault) => Err(injected("begin", fault)),
+        }
+    }
+}
+
+/// A transaction of a [`Faulty`] store.
+#[derive(Debug)]
+pub struct FaultyTx<S: Store> {
+    pub(super) inner: S::Tx,
+    pub(super) plan: FaultPlan,
+    /// Whether a call on it was made to fail. As with a connection that is gone, nothing can be done on it any more.
+    pub(super) broken: bool,
+}
+
+/// What is left of a transaction of a [`Faulty`] store whose end is not known.
+#[derive(Debug)]
+pub struct FaultyDoubt<S: Store> {
+    /// `None` if the transaction ended and only the answer was lost.
+    inner: Option<S::Doubt>,
+}
+
+/// Makes a call on a transaction, which breaks it if the call is made to fail.
+macro_rules! on_transaction {
+    ($tx:ident, $call:literal, $inner:expr) => {{
+        if $tx.broken {
+            return Err(lost($call));
+        }
+        let fault = $tx.plan.next($call).await;
+        let done = match fault {
+            None | Some(Fault::Delay(_)) => return $inner.await,
+            Some(Fault::Repeat) => {
+                let first = $inner.await;
+                if first.is_ok() {
+                    // Whoever sent it again does not look at the second answer.
+                    let _ = $inner.await;
+                }
+                return first;
+            }
+            Some(fault @ Fault::AfterDoing) => $inner.await.and(Err(injected($call, fault))),
+            Some(fault) => Err(injected($call, fault)),
+        };
+        $tx.broken = true;
+        done
+    }};
+}
+pub(super) use on_transaction;
+
+pub(super) fn lost(call: &str) -> StoreError {
+    StoreError::new(StoreErrorKind::TransactionLost, call, "an earlier call on the transaction was made to fail")
+}
+
+impl<S: Store> Inbox for FaultyTx<S> {
+    async fn claim(&mut self, requests: &[ClaimRequest]) -> Result<Vec<Claim>, StoreError> {
+        on_transaction!(self, "claim", self.inner.claim(requests))
+    }
+
+    async fn record(&mut self, outcomes: &[(ConsumerId, Key, Outcome)]) -> Result<(), StoreError> {
+        on_transaction!(self, "record", self.inner.record(outcomes))
+    }
+
+    async fn unclaim(&mut self, keys: &[(ConsumerId, Key)]) -> Result<(), StoreError> {
+        on_transaction!(self, "unclaim", self.inner.unclaim(keys))
+    }
+}
+
+impl<S: Store> Transaction for FaultyTx<S> {
+    type Session = FaultySession<S>;
+    type Doubt = FaultyDoubt<S>;
+    type Db = <S::Tx as Transaction>::Db;
+
+    fn db(&mut self) -> &mut Self::Db {
+        self.inner.db()
+    }
+
+    fn alive(&self) -> Result<(), StoreError> {
+        if self.broken { Err(lost("go on")) } else { self.inner.alive() }
+    }
+
+    async fn commit(self) -> Ended<FaultySession<S>, FaultyDoubt<S>> {
+        let Self { inner, plan, broken } = self;
+        let fault = plan.next("commit").await;
+        if broken {
+            inner.rollback().await;
+            return Ended::RolledBack { session: None, error: lost("commit") };
+        }
+        match fault {
+            None | Some(Fault::Delay(_) | Fault::Repeat) => wrapped(inner.commit().await, plan),
+            Some(fault @ (Fault::BeforeDoing | Fault::Contended)) => {
+                inner.rollback().await;
+                Ended::RolledBack { session: None, error: injected("commit", fault) }
+            }
+            Some(fault @ Fault::AfterDoing) => match inner.commit().await {
+                Ended::Committed(_) => {
+                    Ended::Unknown { doubt: FaultyDoubt { inner: None }, error: injected("commit", fault) }
+                }
+                other => wrapped(other, plan),
+            },
+            Some(fault @ Fault::Lost) => {
+                inner.rollback().await;
+                Ended::Unknown { doubt: FaultyDoubt { inner: None }, error: injected("commit", fault) }
+            }
+        }
+    }
+
+    async fn rollback(self) -> Option<FaultySession<S>> {
+        let fault = self.plan.next("rollback").await;
+        let session = self.inner.rollback().await;
+        // However a rollback goes wrong, nothing is committed; only the connection is gone.
+        match fault {
+            None | Some(Fault::Delay(_) | Fault::Repeat) if !self.broken => {
+                session.map(|inner| FaultySession { inner, plan: self.plan })
+            }
+            _ => None,
+        }
+    }
+
+    fn abandon(self) -> FaultyDoubt<S> {
+        FaultyDoubt { inner: Some(self.inner.abandon()) }
+    }
+}
+
+fn wrapped<S: Store>(ended: Ended<S::Session, S::Doubt>, plan: FaultPlan) -> Ended<FaultySession<S>, FaultyDoubt<S>> {
+    match ended {
+        Ended::Committed(inner) => Ended::Committed(FaultySession { inner, plan }),
+        Ended::RolledBack { session, error } => {
+            Ended::RolledBack { session: session.map(|inner| FaultySession { inner, plan }), error }
+        }
+        Ended::Unknown { doubt, error } => Ended::Unknown { doubt: FaultyDoubt { inner: Some(doubt) }, error },
+    }
+}

@@ -1,0 +1,43 @@
+//! What every store must do: the suites [`inbox`] and [`queue`], and the fixture that an adapter supplies.
+//!
+//! A case is a generic async function in one of the suites' files, and one line in the suite's list
+//! ([`inbox_suite!`](crate::inbox_suite), [`queue_suite!`](crate::queue_suite)).
+
+mod fixture;
+pub mod inbox;
+pub mod queue;
+mod steps;
+
+pub use fixture::{DbOf, Setup, StoreFixture, run};
+
+/// Runs every case of the store suites over a fixture, as tests named after the cases in the modules `inbox` and
+/// `queue`. A store without queues runs [`inbox_suite!`](crate::inbox_suite) alone.
+///
+/// The calling crate needs `tokio` with the features `macros` and `rt-multi-thread`.
+#[macro_export]
+macro_rules! store_suite {
+    ($fixture:expr) => {
+        $crate::inbox_suite!($fixture);
+        $crate::queue_suite!($fixture);
+    };
+}
+
+/// Expands a list of cases to tests. An adapter calls [`store_suite!`] and its siblings instead.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! store_cases {
+    ($suite:ident, $fixture:expr, [$($case:ident,)+]) => {
+        mod $suite {
+            #[allow(unused_imports, reason = "the fixture may be named by its full path")]
+            use super::*;
+
+            $(
+                #[::tokio::test(flavor = "multi_thread")]
+                async fn $case() {
+                    let name = concat!(module_path!(), "::", stringify!($case));
+                    $crate::store::run(name, $fixture, $crate::store::$suite::$case).await;
+                }
+            )+
+        }
+    };
+}
