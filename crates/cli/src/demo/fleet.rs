@@ -55,7 +55,7 @@ pub(super) enum Line {
 }
 
 /// A worker lives at most this long.
-const LIFE: std::ops::Range<u64> = 40..600;
+const LIFE: std::ops::Range<u64> = 30..250;
 
 const UNEXPECTED_MAX: u32 = 10;
 

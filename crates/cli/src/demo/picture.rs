@@ -32,8 +32,14 @@ impl Picture {
     pub(super) fn new(args: &Args, shop: &Shop, seed: u64) -> Self {
         let title = format!("oncebox demo · {} · {} workers · seed {seed}", shop.kind(), args.workers);
         let live = std::io::stderr().is_terminal() && !args.json;
-        let mut picture =
-            Self { title, messages: args.messages.into(), live, history: VecDeque::new(), drawn: 0, said: Duration::ZERO };
+        let mut picture = Self {
+            title,
+            messages: args.messages.into(),
+            live,
+            history: VecDeque::new(),
+            drawn: 0,
+            said: Duration::ZERO,
+        };
         if live {
             // Hide the cursor while lines are drawn over.
             picture.write("\u{1b}[?25l");

@@ -96,7 +96,8 @@ impl Shop {
         };
         let mut eye = match &place {
             Place::Sqlite { path } => {
-                let options = SqliteConnectOptions::new().filename(path).busy_timeout(std::time::Duration::from_secs(30));
+                let options =
+                    SqliteConnectOptions::new().filename(path).busy_timeout(std::time::Duration::from_secs(30));
                 Eye::Sqlite(options.disable_statement_logging().connect().await.context("cannot open the demo's file")?)
             }
             Place::Postgres { url, .. } => {
@@ -135,7 +136,8 @@ impl Shop {
         let (effects, queue) = (self.place.effects(), self.place.table("queue"));
         let query = format!("select (select count(*) from {effects}), (select count(*) from {queue})");
         let rows = self.eye.lock().await.pairs(query).await?;
-        let (effects, queued) = rows.first().map_or((0, 0), |(effects, queued)| (effects.parse().unwrap_or(0), *queued));
+        let (effects, queued) =
+            rows.first().map_or((0, 0), |(effects, queued)| (effects.parse().unwrap_or(0), *queued));
         Ok(State { effects, queued: u64::try_from(queued).unwrap_or(0) })
     }
 

@@ -46,7 +46,7 @@ pub(super) const URL: &str = "ONCEBOX_DEMO_URL";
 const LEASE: Duration = Duration::from_millis(800);
 
 /// Hangs at one of the first this many passes of the chosen crash point.
-const PASSES: u32 = 12;
+const PASSES: u32 = 8;
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::WARN).init();
@@ -95,8 +95,8 @@ async fn consume<S: Effects>(store: S, place: Place, args: &Args) -> anyhow::Res
         .lanes(2)
         .bounds(|bounds| {
             // Small steps, so that kills find every stage of many messages.
-            bounds.batch_messages_max = 16;
-            bounds.in_flight_max = 48;
+            bounds.batch_messages_max = 8;
+            bounds.in_flight_max = 24;
         });
     arm(args, consumer.stats());
     consumer.run(parent_gone()).await?;

@@ -106,6 +106,9 @@ async fn run<S: Store, Src: Source<S>>(
     works: &[Work<S, Src::Receipt>],
     mode: Mode,
 ) -> End<S> {
+    if planted::is("ack-before-commit") {
+        plant_early_ack(engine, works).await;
+    }
     let session = match session {
         Some(session) => Ok(session),
         None => engine.store.connect().await,
@@ -136,6 +139,16 @@ async fn run<S: Store, Src: Source<S>>(
                 Blame::Store(error) => End::Broken { session, error },
             }
         }
+    }
+}
+
+/// The bug of every tutorial: settled first, in a transaction of its own.
+async fn plant_early_ack<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, works: &[Work<S, Src::Receipt>]) {
+    let Ok(session) = engine.store.connect().await else { return };
+    let Ok(mut tx) = session.begin(engine.bounds.lock_wait_alone).await else { return };
+    let receipts: Vec<&Src::Receipt> = works.iter().map(|work| &**work.delivery.receipt()).collect();
+    if engine.source.ack_in(&mut tx, &receipts).await.is_ok() {
+        let _ = tx.commit().await;
     }
 }
 

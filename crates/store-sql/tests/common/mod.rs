@@ -14,17 +14,17 @@ use oncebox_testkit::{ManualClock, skipped};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tempfile::TempDir;
 
-pub const LOCK_WAIT: Duration = Duration::from_secs(10);
+pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(10);
 
 /// A schema of its own on the server that the environment names. Unqualified table names land in it.
-pub struct PostgresPlace {
-    pub url: String,
-    pub schema: String,
+pub(crate) struct PostgresPlace {
+    pub(crate) url: String,
+    pub(crate) schema: String,
 }
 
 impl PostgresPlace {
     /// `None` without a server.
-    pub fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         let url = std::env::var("ONCEBOX_TEST_POSTGRES_URL").ok()?;
         let schema = format!("t_{}", SystemClock.id().simple());
         let mark = if url.contains('?') { '&' } else { '?' };
@@ -32,7 +32,7 @@ impl PostgresPlace {
     }
 
     /// `None` without a server; then the name of the test is noted.
-    pub fn or_skip(test: &str) -> Option<Self> {
+    pub(crate) fn or_skip(test: &str) -> Option<Self> {
         let place = Self::new();
         if place.is_none() {
             skipped(test);
@@ -40,70 +40,70 @@ impl PostgresPlace {
         place
     }
 
-    pub async fn open(&self) -> Postgres {
+    pub(crate) async fn open(&self) -> Postgres {
         Postgres::builder(&self.url).schema(&self.schema).connect().await.unwrap()
     }
 
-    pub async fn open_with(&self, clock: Arc<ManualClock>) -> Postgres {
+    pub(crate) async fn open_with(&self, clock: Arc<ManualClock>) -> Postgres {
         Postgres::builder(&self.url).schema(&self.schema).clock(clock).connect().await.unwrap()
     }
 
     /// A connection that has nothing to do with the store.
-    pub async fn connection(&self) -> PgConnection {
+    pub(crate) async fn connection(&self) -> PgConnection {
         PgConnection::connect(&self.url).await.unwrap()
     }
 
-    pub async fn run(&self, sql: &str) {
+    pub(crate) async fn run(&self, sql: &str) {
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.connection().await).await.unwrap();
     }
 
-    pub async fn count(&self, table: &str) -> i64 {
+    pub(crate) async fn count(&self, table: &str) -> i64 {
         let sql = AssertSqlSafe(format!("select count(*) from {table}"));
         sqlx::query_scalar(sql).fetch_one(&mut self.connection().await).await.unwrap()
     }
 }
 
 /// A file of its own.
-pub struct SqlitePlace {
-    pub folder: TempDir,
+pub(crate) struct SqlitePlace {
+    pub(crate) folder: TempDir,
 }
 
 impl SqlitePlace {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
-    pub fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         self.folder.path().join("store.db").to_str().unwrap().to_owned()
     }
 
-    pub async fn open(&self) -> Sqlite {
+    pub(crate) async fn open(&self) -> Sqlite {
         Sqlite::open(self.path()).await.unwrap()
     }
 
-    pub async fn open_with(&self, clock: Arc<ManualClock>) -> Sqlite {
+    pub(crate) async fn open_with(&self, clock: Arc<ManualClock>) -> Sqlite {
         Sqlite::builder(self.path()).clock(clock).open().await.unwrap()
     }
 
-    pub async fn connection(&self) -> sqlx::SqliteConnection {
-        sqlx::SqliteConnection::connect(&format!("sqlite:{}", self.path())).await.unwrap()
+    pub(crate) async fn connection(&self) -> sqlx::SqliteConnection {
+        sqlx::SqliteConnection::connect(&format!("sqlite:{}?mode=rwc", self.path())).await.unwrap()
     }
 
-    pub async fn run(&self, sql: &str) {
+    pub(crate) async fn run(&self, sql: &str) {
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.connection().await).await.unwrap();
     }
 
-    pub async fn count(&self, table: &str) -> i64 {
+    pub(crate) async fn count(&self, table: &str) -> i64 {
         let sql = AssertSqlSafe(format!("select count(*) from {table}"));
         sqlx::query_scalar(sql).fetch_one(&mut self.connection().await).await.unwrap()
     }
 }
 
-pub async fn begin<S: Store>(store: &S) -> S::Tx {
+pub(crate) async fn begin<S: Store>(store: &S) -> S::Tx {
     store.connect().await.unwrap().begin(LOCK_WAIT).await.unwrap()
 }
 
-pub async fn commit<T: Transaction>(tx: T) -> T::Session {
+pub(crate) async fn commit<T: Transaction>(tx: T) -> T::Session {
     match tx.commit().await {
         Ended::Committed(session) => session,
         Ended::RolledBack { error, .. } => panic!("rolled back: {error}"),
@@ -111,24 +111,24 @@ pub async fn commit<T: Transaction>(tx: T) -> T::Session {
     }
 }
 
-pub async fn consumer<S: Store>(store: &S, name: &str) -> ConsumerId {
+pub(crate) async fn consumer<S: Store>(store: &S, name: &str) -> ConsumerId {
     store.consumer(&ConsumerName::new(name).unwrap()).await.unwrap()
 }
 
-pub fn request(consumer: ConsumerId, id: &str) -> ClaimRequest {
+pub(crate) fn request(consumer: ConsumerId, id: &str) -> ClaimRequest {
     ClaimRequest { consumer, key: Key::id(id).unwrap(), fingerprint: fingerprint(7), id_hash: None }
 }
 
-pub fn fingerprint(hash: i64) -> Fingerprint {
+pub(crate) fn fingerprint(hash: i64) -> Fingerprint {
     Fingerprint::from_stored(1, hash)
 }
 
-pub async fn claim<T: Inbox>(tx: &mut T, request: &ClaimRequest) -> Claim {
+pub(crate) async fn claim<T: Inbox>(tx: &mut T, request: &ClaimRequest) -> Claim {
     tx.claim(std::slice::from_ref(request)).await.unwrap().remove(0)
 }
 
 /// What a claim would be answered now; leaves nothing behind.
-pub async fn look<S: Store>(store: &S, request: &ClaimRequest) -> Claim {
+pub(crate) async fn look<S: Store>(store: &S, request: &ClaimRequest) -> Claim {
     let mut tx = begin(store).await;
     let answer = claim(&mut tx, request).await;
     tx.rollback().await;

@@ -1,0 +1,127 @@
+//! Tables are made once, whoever comes first, and recognised ever after.
+
+#![cfg(all(feature = "sqlite", feature = "postgres"))]
+
+mod common;
+
+use common::{PostgresPlace, SqlitePlace};
+use oncebox_core::{Store, StoreError, StoreErrorKind};
+use oncebox_store_sql::{Migrate, Postgres, Sqlite};
+use tokio::task::JoinSet;
+
+async fn all<S: Store>(mut starts: JoinSet<Result<S, StoreError>>) {
+    let mut identities = Vec::new();
+    while let Some(store) = starts.join_next().await {
+        identities.push(store.unwrap().unwrap().identity().to_owned());
+    }
+    identities.dedup();
+    assert_eq!(identities.len(), 1, "all see one database: {identities:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_processes_start_at_once_on_postgres() {
+    let Some(place) = PostgresPlace::or_skip("ten_processes_start_at_once_on_postgres") else { return };
+    let mut starts = JoinSet::new();
+    for _ in 0..10 {
+        starts.spawn(Postgres::builder(&place.url).schema(&place.schema).connect());
+    }
+    all(starts).await;
+    assert_eq!(place.count("migrations").await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_processes_start_at_once_on_sqlite() {
+    let place = SqlitePlace::new();
+    let mut starts = JoinSet::new();
+    for _ in 0..10 {
+        starts.spawn(Sqlite::open(place.path()));
+    }
+    all(starts).await;
+    assert_eq!(place.count("oncebox_migrations").await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_given_at_once_are_all_different() {
+    async fn give<S: Store>(store: S) {
+        let mut given = JoinSet::new();
+        for n in 0..20 {
+            let store = store.clone();
+            given.spawn(async move { common::consumer(&store, &format!("consumer-{}", n % 10)).await });
+        }
+        let mut ids = given.join_all().await;
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.iter().map(|id| id.0).collect::<Vec<_>>(), (1..=10).collect::<Vec<_>>());
+    }
+    give(SqlitePlace::new().open().await).await;
+    let Some(place) = PostgresPlace::or_skip("ids_given_at_once_are_all_different") else { return };
+    give(place.open().await).await;
+}
+
+#[tokio::test]
+async fn a_store_is_opened_again_as_it_was() {
+    let place = SqlitePlace::new();
+    let (identity, billing) = {
+        let store = place.open().await;
+        (store.identity().to_owned(), common::consumer(&store, "billing").await)
+    };
+    let store = Sqlite::builder(format!("sqlite:{}", place.path())).migrate(Migrate::Check).open().await.unwrap();
+    assert_eq!(store.identity(), identity);
+    assert_eq!(common::consumer(&store, "billing").await, billing);
+    assert!(store.schema_check().await.unwrap().is_current());
+}
+
+#[tokio::test]
+async fn a_check_makes_nothing() {
+    let place = SqlitePlace::new();
+    let error = Sqlite::builder(place.path()).migrate(Migrate::Check).open().await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Configuration);
+    assert!(error.to_string().contains("version 0 and 2 is needed"), "{error}");
+    let Some(place) = PostgresPlace::or_skip("a_check_makes_nothing") else { return };
+    let builder = Postgres::builder(&place.url).schema(&place.schema).migrate(Migrate::Check);
+    assert_eq!(builder.connect().await.unwrap_err().kind(), StoreErrorKind::Configuration);
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_accepted_if_it_begins_as_ours() {
+    let place = SqlitePlace::new();
+    drop(place.open().await);
+    place.run("insert into oncebox_migrations (version, name, checksum) values (3, 'later', 'x')").await;
+    assert_eq!(place.open().await.schema_check().await.unwrap().applied, 3);
+    let Some(place) = PostgresPlace::or_skip("a_newer_schema_is_accepted_if_it_begins_as_ours") else { return };
+    drop(place.open().await);
+    place.run("insert into migrations (version, name, checksum) values (3, 'later', 'x')").await;
+    assert_eq!(place.open().await.schema_check().await.unwrap().applied, 3);
+}
+
+#[tokio::test]
+async fn a_migration_that_was_changed_or_left_out_is_refused() {
+    for (change, expected) in [
+        ("update oncebox_migrations set checksum = 'x' where version = 2", "migration 2 (queue) is not the one"),
+        ("update oncebox_migrations set version = 9 where version = 2", "migration 2 was never applied, but 9 was"),
+    ] {
+        let place = SqlitePlace::new();
+        drop(place.open().await);
+        place.run(change).await;
+        let error = Sqlite::open(place.path()).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Configuration);
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
+
+/// What is printed for review is what is run: a database made by hand from it passes the check.
+#[tokio::test]
+async fn the_printed_schema_makes_the_same_tables() {
+    let made = SqlitePlace::new();
+    let script = made.open().await.schema_print();
+    let by_hand = SqlitePlace::new();
+    by_hand.run(&script).await;
+    // The identity is the one thing that only a program can make.
+    assert!(by_hand.open().await.schema_check().await.unwrap().is_current());
+
+    let Some(place) = PostgresPlace::or_skip("the_printed_schema_makes_the_same_tables") else { return };
+    let script = place.open().await.schema_print();
+    let by_hand = PostgresPlace::new().unwrap();
+    by_hand.run(&script.replace(&place.schema, &by_hand.schema)).await;
+    assert!(by_hand.open().await.schema_check().await.unwrap().is_current());
+}
