@@ -51,7 +51,8 @@ pub(crate) fn ours(attempted: impl Into<String>, error: sqlx::Error) -> StoreErr
         StoreErrorKind::Refused if code == "57014" => StoreErrorKind::Unavailable,
         // 42…: no such table or column, no privilege. 3F000: no such schema. SQLite's 1: no such table or column.
         StoreErrorKind::Refused if code.starts_with("42") || code == "3F000" || code == "1" => {
-            reason.push_str("; are the tables of this store as its migrations made them, and may this user write them?");
+            reason
+                .push_str("; are the tables of this store as its migrations made them, and may this user write them?");
             StoreErrorKind::Configuration
         }
         kind => kind,

@@ -136,7 +136,8 @@ fn taken(open: &mut HashMap<Place, usize>, row: &mut Row) -> Result<usize, Store
 
 fn remembered(row: &mut Row) -> Result<(Fingerprint, Earlier), StoreError> {
     let (hash, scheme) = (row.int()?, row.int()?);
-    let kind = OutcomeKind::from_code(row.int()?).ok_or_else(|| corrupt("an outcome that this version does not know"))?;
+    let kind =
+        OutcomeKind::from_code(row.int()?).ok_or_else(|| corrupt("an outcome that this version does not know"))?;
     let outcome = Outcome::from_stored(kind, row.bytes_or_null()?);
     Ok((Fingerprint::from_stored(scheme, hash), Earlier { outcome, id_hash: row.int_or_null()? }))
 }

@@ -56,7 +56,7 @@ impl SchemaState {
     }
 }
 
-/// Everything that [`migrate`] runs, for those who apply it by hand.
+/// Everything that [`migrate`] runs, for those who apply it by hand. The identity is made here, anew for each call.
 pub(crate) fn print<D: Dialect>(dialect: &D, queries: &SchemaQueries) -> String {
     let mut script = queries.create.sql().as_str().to_owned();
     for migration in D::MIGRATIONS {
@@ -66,6 +66,8 @@ pub(crate) fn print<D: Dialect>(dialect: &D, queries: &SchemaQueries) -> String 
         let note = note.replace("$2", &format!("'{name}'")).replace("$3", &format!("'{}'", migration.checksum()));
         script.push_str(&format!("{note};\n"));
     }
+    let identify = queries.identify.sql().as_str().trim_end().replace("$1", &format!("'{}'", SystemClock.id()));
+    script.push_str(&format!("\n{identify};\n"));
     script
 }
 

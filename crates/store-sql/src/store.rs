@@ -42,11 +42,7 @@ impl<D> Shared<D> {
 
 impl<D: Dialect> SqlStore<D> {
     /// Connects once, brings the schema up to date or checks it, and learns which database this is.
-    pub(crate) async fn start(
-        dialect: D,
-        migrate: Migrate,
-        clock: Option<Arc<dyn Clock>>,
-    ) -> Result<Self, StoreError> {
+    pub(crate) async fn start(dialect: D, migrate: Migrate, clock: Option<Arc<dyn Clock>>) -> Result<Self, StoreError> {
         let queries = dialect.queries();
         match migrate {
             Migrate::Apply => schema::migrate(&dialect, &queries.schema).await?,

@@ -28,7 +28,8 @@ impl<'m> Packed<'m> {
         let pairs: Vec<(&str, &str)> = message.headers.iter().collect();
         let headers = if pairs.is_empty() { None } else { serde_json::to_vec(&pairs).ok() };
         let nanos = message.time.as_nanosecond();
-        let made_at = i64::try_from(nanos.div_euclid(1000)).map_err(|_| corrupt("a time that no timestamp can hold"))?;
+        let made_at =
+            i64::try_from(nanos.div_euclid(1000)).map_err(|_| corrupt("a time that no timestamp can hold"))?;
         Ok(Self {
             enqueue,
             headers,
@@ -101,7 +102,8 @@ fn text_or_null(row: &mut Row) -> Result<Option<String>, StoreError> {
 fn headers(row: &mut Row) -> Result<Headers, StoreError> {
     let mut headers = Headers::default();
     let Some(bytes) = row.bytes_or_null()? else { return Ok(headers) };
-    let pairs: Vec<(String, String)> = serde_json::from_slice(&bytes).map_err(|_| corrupt("headers in another form"))?;
+    let pairs: Vec<(String, String)> =
+        serde_json::from_slice(&bytes).map_err(|_| corrupt("headers in another form"))?;
     for (name, value) in pairs {
         headers.add(name, value).map_err(|_| corrupt("a header that is none"))?;
     }

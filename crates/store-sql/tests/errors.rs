@@ -1,6 +1,7 @@
 //! What drivers' errors become, and what never appears in one.
 
 #![cfg(all(feature = "sqlite", feature = "postgres"))]
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic anywhere")]
 
 mod common;
 
@@ -52,7 +53,8 @@ async fn a_wrong_setting_is_told_apart_from_an_outage() {
 #[tokio::test]
 async fn a_file_that_is_no_database_is_a_wrong_setting() {
     let place = SqlitePlace::new();
-    std::fs::write(place.path(), "this is no database, whatever its name says; it is long enough to be read as one").unwrap();
+    std::fs::write(place.path(), "this is no database, whatever its name says; it is long enough to be read as one")
+        .unwrap();
     assert_eq!(Sqlite::open(place.path()).await.unwrap_err().kind(), StoreErrorKind::Configuration);
     let nowhere = place.folder.path().join("no/such/folder/x.db");
     let error = Sqlite::open(nowhere.to_str().unwrap()).await.unwrap_err();

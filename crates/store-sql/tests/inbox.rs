@@ -1,6 +1,7 @@
 //! The inbox, beyond what the suites of the test kit ask of every store.
 
 #![cfg(all(feature = "sqlite", feature = "postgres"))]
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic anywhere")]
 
 mod common;
 
@@ -13,8 +14,32 @@ use oncebox_testkit::ManualClock;
 /// Texts that databases like to take for each other: case, trailing spaces, zero bytes, quotes, other Unicode forms.
 fn hostile_ids(count: usize) -> Vec<String> {
     let parts = [
-        "a", "A", " ", "\0", "'", "\"", "\\", "%", "_", "\u{e9}", "e\u{301}", "\u{df}", "ss", "\u{130}", "i", "\n", "\u{200b}",
-        "\u{feff}", "00", "0", "null", "$1", "--", "\u{1f600}", "\u{fffd}", ";",
+        "a",
+        "A",
+        " ",
+        "\0",
+        "'",
+        "\"",
+        "\\",
+        "%",
+        "_",
+        "\u{e9}",
+        "e\u{301}",
+        "\u{df}",
+        "ss",
+        "\u{130}",
+        "i",
+        "\n",
+        "\u{200b}",
+        "\u{feff}",
+        "00",
+        "0",
+        "null",
+        "$1",
+        "--",
+        "\u{1f600}",
+        "\u{fffd}",
+        ";",
     ];
     let (clock, mut ids) = (ManualClock::seeded(7), HashSet::new());
     while ids.len() < count {

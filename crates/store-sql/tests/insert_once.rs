@@ -1,6 +1,7 @@
 //! A row is inserted unless it is there, and nothing is aborted.
 
 #![cfg(all(feature = "sqlite", feature = "postgres"))]
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic anywhere")]
 
 mod common;
 

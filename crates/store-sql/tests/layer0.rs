@@ -1,6 +1,7 @@
 //! The inbox on the user's own connection: it commits and rolls back with it.
 
 #![cfg(all(feature = "sqlite", feature = "postgres"))]
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic anywhere")]
 
 mod common;
 

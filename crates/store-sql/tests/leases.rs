@@ -1,6 +1,7 @@
 //! Leases by the server's own clock, and lanes that change hands while a settlement is on its way.
 
 #![cfg(all(feature = "sqlite", feature = "postgres"))]
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic anywhere")]
 
 mod common;
 

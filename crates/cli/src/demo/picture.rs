@@ -93,7 +93,8 @@ impl Picture {
             String::new(),
             format!("  effects     {bar}  {} of {} messages", grouped(effects), grouped(self.messages)),
             format!("  rate        {:<40}  {}/s", self.sparkline(), grouped(self.rate())),
-            format!("  deliveries  {:<10} {}", grouped(tally.deliveries), again(tally.deliveries, done)),
+            format!("  deliveries  {}", grouped(tally.deliveries)),
+            format!("  duplicates  {}", grouped(tally.deliveries.saturating_sub(done))),
             format!("  crashes     {:<10} {last}", grouped(tally.crashes)),
             format!("  time        {} s", elapsed.as_secs()),
         ]
@@ -130,10 +131,6 @@ impl Drop for Picture {
     fn drop(&mut self) {
         self.end();
     }
-}
-
-fn again(deliveries: u64, done: u64) -> String {
-    format!("{} of them again", grouped(deliveries.saturating_sub(done)))
 }
 
 fn bar(done: u64, all: u64, width: u64) -> String {

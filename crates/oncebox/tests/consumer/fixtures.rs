@@ -8,6 +8,7 @@ use oncebox_testkit::ManualClock;
 use oncebox_testkit::store::StoreFixture;
 
 use super::rig::EngineFixture;
+use super::sql::fixtures::{PostgresFixture, SqliteFixture};
 
 pub(crate) struct Memory;
 
@@ -40,5 +41,17 @@ impl StoreFixture for Memory {
 impl EngineFixture for Memory {
     fn unique_constraint() -> &'static str {
         "unique"
+    }
+}
+
+impl EngineFixture for SqliteFixture {
+    fn unique_constraint() -> &'static str {
+        "uniques.id"
+    }
+}
+
+impl EngineFixture for PostgresFixture {
+    fn unique_constraint() -> &'static str {
+        "uniques_pkey"
     }
 }

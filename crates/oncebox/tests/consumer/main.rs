@@ -11,16 +11,16 @@ mod once;
 mod order;
 mod queue;
 mod rig;
+#[path = "../../../store-sql/tests/common/mod.rs"]
+mod sql;
 mod stored;
 
 /// Runs each case on each store, as tests named after it in the modules `memory`, `sqlite` and `postgres`.
 macro_rules! on_every_store {
     ($($module:ident::$case:ident,)+) => {
         on_every_store!(@ memory, super::fixtures::Memory, $($module::$case,)+);
-        #[cfg(feature = "sqlite")]
-        on_every_store!(@ sqlite, super::fixtures::SqliteFixture::new(), $($module::$case,)+);
-        #[cfg(feature = "postgres")]
-        on_every_store!(@ postgres, super::fixtures::PostgresFixture::new(), $($module::$case,)+);
+        on_every_store!(@ sqlite, super::sql::fixtures::SqliteFixture::default(), $($module::$case,)+);
+        on_every_store!(@ postgres, super::sql::fixtures::PostgresFixture::default(), $($module::$case,)+);
     };
     (@ $store:ident, $fixture:expr, $($module:ident::$case:ident,)+) => {
         mod $store {

@@ -115,9 +115,14 @@ fn parse(url: &str) -> Result<PgConnectOptions, StoreError> {
         return Err(wrong(form));
     }
     let query = url.split_once('?').map_or("", |(_, query)| query);
-    for name in query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split('=').next().unwrap_or_default()) {
+    for name in query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split('=').next().unwrap_or_default())
+    {
         if !PARAMETERS.contains(&name) && !name.starts_with("options[") {
-            let shown = if name.len() <= 40 && name.bytes().all(|b| b.is_ascii_graphic()) { name } else { "…" };
+            let shown = if name.len() <= 40 && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b == b'-') {
+                name
+            } else {
+                "…"
+            };
             return Err(wrong(format!("its URL has a parameter that is not known: {shown}")));
         }
     }

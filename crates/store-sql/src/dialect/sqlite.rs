@@ -145,7 +145,8 @@ fn lost(why: &str) -> StoreError {
 /// Whether the database refused this COMMIT and kept the transaction open. After other errors (the disk, the file)
 /// nobody knows what a reader will find.
 fn is_refusal(error: &sqlx::Error) -> bool {
-    matches!(read(error).kind, StoreErrorKind::Contended | StoreErrorKind::Refused) && error.as_database_error().is_some()
+    matches!(read(error).kind, StoreErrorKind::Contended | StoreErrorKind::Refused)
+        && error.as_database_error().is_some()
 }
 
 impl SqliteOpen {

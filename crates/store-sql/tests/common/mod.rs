@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub(crate) mod fixtures;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,4 +135,16 @@ pub(crate) async fn look<S: Store>(store: &S, request: &ClaimRequest) -> Claim {
     let answer = claim(&mut tx, request).await;
     tx.rollback().await;
     answer
+}
+
+/// Polls a future once, and cancels it if it is not done.
+pub(crate) async fn poll_once<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
+    std::future::poll_fn(|context| {
+        let polled = std::pin::Pin::new(&mut future).poll(context);
+        std::task::Poll::Ready(match polled {
+            std::task::Poll::Ready(output) => Some(output),
+            std::task::Poll::Pending => None,
+        })
+    })
+    .await
 }
