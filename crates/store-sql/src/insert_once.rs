@@ -1,7 +1,7 @@
 //! Inserting a row of yours unless it is there.
 //!
-//! The obvious way, inserting and catching the unique violation, aborts a PostgreSQL transaction. This one does not, and
-//! when the row is there it says whether it holds what you meant to write.
+//! The obvious way, inserting and catching the unique violation, aborts a PostgreSQL transaction. This one does not,
+//! and when the row is there it says whether it holds what you meant to write.
 
 use std::fmt;
 use std::future::Future;
@@ -16,8 +16,8 @@ const TRIES_MAX: usize = 3;
 
 /// A row to insert unless one with its key is there.
 ///
-/// The key columns need a unique constraint of exactly these columns, and the other columns need an equality (`json` has
-/// none; `jsonb` does). A violation of another constraint is an error, as with any insert.
+/// The key columns need a unique constraint of exactly these columns, and the other columns need an equality (`json`
+/// has none; `jsonb` does). A violation of another constraint is an error, as with any insert.
 #[must_use = "nothing is inserted until it runs"]
 pub struct InsertOnce<'v, C: OnceConnection> {
     table: String,

@@ -1,7 +1,7 @@
 //! The inbox on your own connection.
 //!
-//! Begin a transaction with sqlx as you always do, claim the key in it, do your work, record an outcome if you have one,
-//! commit. Nothing here commits or rolls back, so the claim stands or falls with your work.
+//! Begin a transaction with sqlx as you always do, claim the key in it, do your work, record an outcome if you have
+//! one, commit. Nothing here commits or rolls back, so the claim stands or falls with your work.
 //!
 //! PostgreSQL: use READ COMMITTED, its default, for such a transaction.
 

@@ -6,7 +6,7 @@
 //!
 //! | feature | brings |
 //! | --- | --- |
-//! | `sqlite` | [`Sqlite`], with SQLite compiled in: one process after another, no server |
+//! | `sqlite` | [`Sqlite`], with SQLite compiled in: no server; processes share the file and write one at a time |
 //! | `postgres` | [`Postgres`], version 13 or newer, with TLS |
 //!
 //! # Your own transaction
@@ -17,7 +17,9 @@
 //! # What it does not do
 //!
 //! It has no pool: whoever handles messages keeps a connection. It does not merge databases: what one transaction
-//! should commit lies in one of them. It never reads from a replica.
+//! should commit lies in one of them. It never reads from a replica. It does not work through a pooler that hands out
+//! a connection per transaction (PgBouncer in transaction mode): an unknown commit is resolved by ending the server
+//! process that ran it, and behind such a pooler nobody knows which one that was.
 //!
 //! # Reading order
 //!

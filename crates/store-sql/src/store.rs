@@ -63,11 +63,6 @@ impl<D: Dialect> SqlStore<D> {
         schema::check(&self.shared.dialect, &self.shared.queries.schema).await
     }
 
-    /// The statements that make the tables, to review them or to run them by hand.
-    pub fn schema_print(&self) -> String {
-        schema::print(&self.shared.dialect, &self.shared.queries.schema)
-    }
-
     pub(crate) fn shared(&self) -> &Arc<Shared<D>> {
         &self.shared
     }

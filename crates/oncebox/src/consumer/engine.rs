@@ -16,7 +16,7 @@ use super::heartbeat::{self, Held};
 use super::identity::{Identity, Records};
 use super::intake::{self, room_kib};
 use super::lane::Lane;
-use super::outage::Outage;
+use super::outage::{Outage, Pause};
 use super::routes::Routes;
 use super::settle::SettledHook;
 use super::{Bounds, Stats};
@@ -224,15 +224,20 @@ impl<S: Store, Src: Source<S>> Engine<S, Src> {
 
     /// Waits while the store is away; a connection once it is back, `None` if a shutdown came first.
     pub(super) async fn wait_for_store(&self, error: StoreError) -> Option<S::Session> {
-        let mut waiting = self.outage.wait(&self.stats, &*self.clock, self.name.as_str(), error.to_string());
+        tracing::debug!(consumer = %self.name, "the connection is lost: {error}");
+        let mut pause = Pause::new(&*self.clock);
+        let mut waiting = None;
         loop {
             tokio::select! {
-                () = waiting.pause() => {}
+                () = pause.wait() => {}
                 () = self.stopping() => return None,
             }
             match self.store.connect().await {
                 Ok(session) => return Some(session),
-                Err(error) if error.kind() == StoreErrorKind::Unavailable => {}
+                // One lost connection is no outage; a second one that can't be opened is, and its error says where.
+                Err(error) if error.kind() == StoreErrorKind::Unavailable => {
+                    waiting.get_or_insert_with(|| self.outage.wait(&self.stats, self.name.as_str(), error.to_string()));
+                }
                 Err(error) => {
                     self.fail(error.to_string());
                     return None;

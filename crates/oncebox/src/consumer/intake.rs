@@ -9,8 +9,8 @@ use oncebox_core::source::Order;
 use oncebox_core::{Delivery, Failure, Release, Source, SourceErrorKind, Store};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::bounds::backoff;
 use super::heartbeat::Held;
+use super::outage::Pause;
 use super::stats::Stats;
 use super::work::{Ready, Work};
 use super::{Engine, OrderBy};
@@ -29,15 +29,14 @@ pub(super) async fn run<S: Store, Src: Source<S>>(
     outlets: Outlets<S, Src::Receipt>,
     held: Arc<Held<Src::Receipt>>,
 ) {
-    let mut failures = 0;
+    let mut failing: Option<Pause<'_>> = None;
     while !engine.is_stopping() {
         let Some(room) = room_to_receive(&engine).await else { break };
         // Taken before the call: whatever it returns was chosen by the source no earlier than this.
         let wave = engine.wave();
         match engine.source.receive(room, WAIT).await {
             Ok(deliveries) => {
-                if failures > 0 {
-                    failures = 0;
+                if failing.take().is_some() {
                     engine.stats.set_waiting_for(None);
                     tracing::info!(consumer = %engine.name, "receiving again");
                 }
@@ -58,14 +57,12 @@ pub(super) async fn run<S: Store, Src: Source<S>>(
                 break;
             }
             Err(error) => {
-                failures += 1;
-                if failures == 1 {
+                if failing.is_none() {
                     tracing::warn!(consumer = %engine.name, "waiting for the source: {error}");
                     engine.stats.set_waiting_for(Some(error.to_string()));
                 }
-                let wait = backoff(Duration::from_millis(100), Duration::from_secs(5), failures, engine.clock.random());
                 tokio::select! {
-                    () = tokio::time::sleep(wait) => {}
+                    () = failing.get_or_insert_with(|| Pause::new(&*engine.clock)).wait() => {}
                     () = engine.stopping() => {}
                 }
             }

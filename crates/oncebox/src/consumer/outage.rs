@@ -38,13 +38,7 @@ impl Outage {
     }
 
     /// One lane begins to wait. Of several, the first says so.
-    pub(super) fn wait<'o>(
-        &'o self,
-        stats: &'o Stats,
-        clock: &'o dyn Clock,
-        consumer: &'o str,
-        what: String,
-    ) -> Waiting<'o> {
+    pub(super) fn wait<'o>(&'o self, stats: &'o Stats, consumer: &'o str, what: String) -> Waiting<'o> {
         let is_first = self.waiting.fetch_add(1, SeqCst) == 0;
         if is_first {
             tracing::warn!(
@@ -53,7 +47,7 @@ impl Outage {
             );
         }
         stats.set_waiting_for(Some(what));
-        Waiting { outage: self, stats, clock, consumer, since: Instant::now(), tries: 0 }
+        Waiting { outage: self, stats, consumer, since: Instant::now() }
     }
 }
 
@@ -62,18 +56,8 @@ impl Outage {
 pub(super) struct Waiting<'o> {
     outage: &'o Outage,
     stats: &'o Stats,
-    clock: &'o dyn Clock,
     consumer: &'o str,
     since: Instant,
-    tries: u32,
-}
-
-impl Waiting<'_> {
-    /// Waits before the next try, each time longer.
-    pub(super) async fn pause(&mut self) {
-        self.tries = self.tries.saturating_add(1);
-        tokio::time::sleep(backoff(FIRST, MAX, self.tries, self.clock.random())).await;
-    }
 }
 
 impl Drop for Waiting<'_> {
@@ -84,5 +68,23 @@ impl Drop for Waiting<'_> {
             let seconds = self.since.elapsed().as_secs_f64();
             tracing::info!(consumer = self.consumer, "no longer waiting for the store, after {seconds:.1} s");
         }
+    }
+}
+
+/// Waits between tries, each time longer.
+#[derive(Debug)]
+pub(super) struct Pause<'c> {
+    clock: &'c dyn Clock,
+    tries: u32,
+}
+
+impl<'c> Pause<'c> {
+    pub(super) fn new(clock: &'c dyn Clock) -> Self {
+        Self { clock, tries: 0 }
+    }
+
+    pub(super) async fn wait(&mut self) {
+        self.tries = self.tries.saturating_add(1);
+        tokio::time::sleep(backoff(FIRST, MAX, self.tries, self.clock.random())).await;
     }
 }

@@ -10,9 +10,9 @@ use oncebox_core::time::Clock;
 use sqlx::postgres::PgConnectOptions;
 
 use crate::Postgres;
-use crate::dialect::{PostgresDialect, Timeouts};
+use crate::dialect::{Dialect, PostgresDialect, Timeouts};
 use crate::name::Identifier;
-use crate::schema::Migrate;
+use crate::schema::{self, Migrate, SchemaState};
 use crate::store::SqlStore;
 
 /// What the driver understands in a URL. What it does not understand it logs with its value, and that may be a secret
@@ -88,11 +88,26 @@ impl PostgresBuilder {
 
     /// Connects once, looks at the server and at the tables, and returns the store.
     pub async fn connect(self) -> Result<Postgres, StoreError> {
+        SqlStore::start(self.dialect()?, self.migrate, self.clock).await
+    }
+
+    /// Compares the tables with what this version needs. Changes nothing.
+    pub async fn schema_check(&self) -> Result<SchemaState, StoreError> {
+        let dialect = self.dialect()?;
+        schema::check(&dialect, &dialect.queries().schema).await
+    }
+
+    /// The statements that make the tables, to review them or to run them by hand. Does not connect.
+    pub fn schema_print(&self) -> Result<String, StoreError> {
+        let dialect = self.dialect()?;
+        Ok(schema::print(&dialect, &dialect.queries().schema))
+    }
+
+    fn dialect(&self) -> Result<PostgresDialect, StoreError> {
         let options = parse(&self.url)?;
         let place = place(&options);
-        let schema = Identifier::new(self.schema).map_err(|error| wrong(error.to_string()))?;
-        let dialect = PostgresDialect::new(options, place, schema, self.timeouts);
-        SqlStore::start(dialect, self.migrate, self.clock).await
+        let schema = Identifier::new(self.schema.as_str()).map_err(|error| wrong(error.to_string()))?;
+        Ok(PostgresDialect::new(options, place, schema, self.timeouts))
     }
 }
 

@@ -9,8 +9,8 @@ use oncebox_core::time::Clock;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 
 use crate::Sqlite;
-use crate::dialect::SqliteDialect;
-use crate::schema::Migrate;
+use crate::dialect::{Dialect, SqliteDialect};
+use crate::schema::{self, Migrate, SchemaState};
 use crate::store::SqlStore;
 
 /// How to open a store on SQLite. Made by [`Sqlite::builder`].
@@ -71,6 +71,22 @@ impl SqliteBuilder {
 
     /// Opens the file, looks at its tables, and returns the store.
     pub async fn open(self) -> Result<Sqlite, StoreError> {
+        SqlStore::start(self.dialect()?, self.migrate, self.clock).await
+    }
+
+    /// Compares the tables with what this version needs. Changes nothing in them.
+    pub async fn schema_check(&self) -> Result<SchemaState, StoreError> {
+        let dialect = self.dialect()?;
+        schema::check(&dialect, &dialect.queries().schema).await
+    }
+
+    /// The statements that make the tables, to review them or to run them by hand. Does not open the file.
+    pub fn schema_print(&self) -> Result<String, StoreError> {
+        let dialect = self.dialect()?;
+        Ok(schema::print(&dialect, &dialect.queries().schema))
+    }
+
+    fn dialect(&self) -> Result<SqliteDialect, StoreError> {
         let options = parse(&self.path)?
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(self.synchronous)
@@ -80,8 +96,7 @@ impl SqliteBuilder {
             .busy_timeout(self.busy_timeout);
         let place = format!("sqlite at {}", options.get_filename().display());
         let durable = matches!(self.synchronous, SqliteSynchronous::Full);
-        let dialect = SqliteDialect::new(options, place, self.busy_timeout, durable);
-        SqlStore::start(dialect, self.migrate, self.clock).await
+        Ok(SqliteDialect::new(options, place, self.busy_timeout, durable))
     }
 }
 

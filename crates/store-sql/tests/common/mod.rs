@@ -1,6 +1,7 @@
 //! Stores for tests: a schema or a file of its own for each.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic anywhere")]
 
 pub(crate) mod fixtures;
 

@@ -1,3 +1,5 @@
--- Takes back keys that were claimed in this transaction. By primary key.
+-- Takes back keys that were claimed in this transaction. The single columns are there for the planner, which finds its
+-- way into the primary key by them and not by the pair.
 delete from oncebox_inbox
-where (consumer, key) in (select value ->> 0, unhex(value ->> 1) from json_each($1))
+where consumer in (select value ->> 0 from json_each($1)) and key in (select unhex(value ->> 1) from json_each($1))
+    and (consumer, key) in (select value ->> 0, unhex(value ->> 1) from json_each($1))

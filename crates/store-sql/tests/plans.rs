@@ -1,0 +1,43 @@
+//! Statements find their rows by an index, however many others there are.
+
+#![cfg(all(feature = "sqlite", feature = "postgres"))]
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic anywhere")]
+
+mod common;
+
+use common::SqlitePlace;
+use sqlx::{AssertSqlSafe, Row};
+
+/// Each statement with what SQLite's plan for it must say.
+const PLANS: &[(&str, &str)] = &[
+    (include_str!("../src/queries/sqlite/inbox/read.sql"), "SEARCH inbox USING PRIMARY KEY (consumer=? AND key=?)"),
+    (include_str!("../src/queries/sqlite/inbox/record.sql"), "USING PRIMARY KEY (consumer=? AND key=?)"),
+    (include_str!("../src/queries/sqlite/inbox/unclaim.sql"), "USING PRIMARY KEY (consumer=? AND key=?)"),
+    (include_str!("../src/queries/sqlite/queue/read_keys.sql"), "USING INDEX oncebox_queue_once (queue=? AND key=?)"),
+    (include_str!("../src/queries/sqlite/queue/lease.sql"), "oncebox_queue_visible (queue=? AND visible_at<?)"),
+    (include_str!("../src/queries/sqlite/queue/pick_in_lanes.sql"), "USING INDEX oncebox_queue_ordered (queue=?)"),
+    (
+        include_str!("../src/queries/sqlite/queue/pick_in_lanes.sql"),
+        "oncebox_queue_blocking (queue=? AND order_hash=? AND visible_at>?)",
+    ),
+    (include_str!("../src/queries/sqlite/queue/take_picked.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/queue/delete.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/queue/keep.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/queue/release.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/queue/extend.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+];
+
+#[tokio::test]
+async fn statements_on_sqlite_use_their_index() {
+    let place = SqlitePlace::new();
+    drop(place.open().await);
+    let mut db = place.connection().await;
+    for (statement, expected) in PLANS {
+        let sql = AssertSqlSafe(format!("explain query plan\n{statement}"));
+        let rows = sqlx::query(sql).fetch_all(&mut db).await.unwrap();
+        let plan: Vec<String> = rows.iter().map(|row| row.get("detail")).collect();
+        assert!(plan.iter().any(|step| step.contains(expected)), "{statement}\n{plan:#?}");
+        let scans = plan.iter().any(|step| step.starts_with("SCAN oncebox_"));
+        assert!(!scans, "{statement}\n{plan:#?}");
+    }
+}
