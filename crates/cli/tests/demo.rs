@@ -1,5 +1,7 @@
 //! The demo's verdict: good when Oncebox is, bad when a bug is planted. Real worker processes, real kills.
 
+#![allow(clippy::unwrap_used, reason = "a test that panics has said what it found")]
+
 use std::process::{Command, Output};
 
 use oncebox_testkit::skipped;

@@ -1,6 +1,8 @@
 //! Eight lanes that update the same hundred rows in random order. Batches of them deadlock, so the engine has to fall
 //! back to one message per transaction and still get everything done, each once.
 
+#![allow(clippy::unwrap_used, reason = "a test that panics has said what it found")]
+
 #[path = "../../store-sql/tests/common/mod.rs"]
 mod sql;
 

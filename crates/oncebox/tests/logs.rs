@@ -1,5 +1,7 @@
 //! Logs carry ids and never contents. One test in a process of its own, because a subscriber belongs to the process.
 
+#![allow(clippy::unwrap_used, reason = "a test that panics has said what it found")]
+
 #[path = "../../store-sql/tests/common/mod.rs"]
 mod sql;
 

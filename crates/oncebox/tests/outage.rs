@@ -1,6 +1,8 @@
 //! A PostgreSQL server that is killed under load, stays away for ten seconds, and returns. It is a server of this
 //! test's own: the one that other tests share is left alone.
 
+#![allow(clippy::unwrap_used, reason = "a test that panics has said what it found")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! The source suite of the test kit on the embedded queue, ordered and not, in every store.
 
+#![allow(clippy::unwrap_used, reason = "a test that panics has said what it found")]
+
 #[path = "../../store-sql/tests/common/mod.rs"]
 mod sql;
 

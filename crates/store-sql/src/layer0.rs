@@ -15,6 +15,7 @@ use oncebox_core::key::Key;
 use oncebox_core::outcome::Outcome;
 use oncebox_core::store::{ConsumerId, ConsumerName, Store};
 
+use crate::connection::Call;
 use crate::dialect::Dialect;
 use crate::inbox;
 use crate::store::{Shared, SqlStore};
@@ -60,6 +61,14 @@ impl<D: Dialect> ConsumerInbox<D> {
     /// Replaces the outcome of a key that this transaction claimed.
     pub async fn record(&self, db: &mut D::Db, key: &Key, outcome: &Outcome) -> Result<(), StoreError> {
         inbox::record(db, &self.store.queries.inbox, &[(self.consumer, key.clone(), outcome.clone())]).await
+    }
+
+    /// The last statement before your COMMIT: fails if the transaction is dead.
+    ///
+    /// PostgreSQL aborts a transaction at its first failed statement and then answers COMMIT with a rollback that
+    /// drivers report as success. If any error of yours was swallowed on the way, this is where you learn it.
+    pub async fn seal(&self, db: &mut D::Db) -> Result<(), StoreError> {
+        Call::new("seal a transaction", &self.store.queries.inbox.alive).fetch(db).await.map(drop)
     }
 
     /// Takes back a key that this transaction claimed.

@@ -39,6 +39,7 @@ pub(crate) struct InboxQueries {
     pub(crate) read: Query,
     pub(crate) record: Query,
     pub(crate) unclaim: Query,
+    pub(crate) alive: Query,
 }
 
 /// See `queue.rs`.

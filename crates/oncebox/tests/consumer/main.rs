@@ -1,5 +1,7 @@
 //! What a consumer promises, on every store. A case is one function, and one line in the list at the end.
 
+#![allow(clippy::unwrap_used, reason = "a test that panics has said what it found")]
+
 mod bad_input;
 mod batches;
 mod commits;

@@ -302,6 +302,7 @@ impl Dialect for PostgresDialect {
                 read: query(include_str!("../queries/postgres/inbox/read.sql")),
                 record: query(include_str!("../queries/postgres/inbox/record.sql")),
                 unclaim: query(include_str!("../queries/postgres/inbox/unclaim.sql")),
+                alive: query(include_str!("../queries/postgres/inbox/alive.sql")),
             },
             queue: QueueQueries {
                 enqueue: query(include_str!("../queries/postgres/queue/enqueue.sql")),

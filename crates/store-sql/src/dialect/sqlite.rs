@@ -308,6 +308,7 @@ impl Dialect for SqliteDialect {
                 read: query(include_str!("../queries/sqlite/inbox/read.sql")),
                 record: query(include_str!("../queries/sqlite/inbox/record.sql")),
                 unclaim: query(include_str!("../queries/sqlite/inbox/unclaim.sql")),
+                alive: query(include_str!("../queries/sqlite/inbox/alive.sql")),
             },
             queue: QueueQueries {
                 enqueue: query(include_str!("../queries/sqlite/queue/enqueue.sql")),

@@ -1,4 +1,7 @@
-//! `docs/promises.md` names every promise once, and every test that it names exists.
+//! What the documents say about the code is true: every promise is listed, every test that proves one exists, and the
+//! README shows code that is built and run.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has said what it found")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -77,5 +80,19 @@ fn every_consumer_case_is_in_the_list() {
                 assert!(list.contains(&format!("{module}::{case},")), "{module}::{case} is never run");
             }
         }
+    }
+}
+
+#[test]
+fn the_code_in_the_readme_comes_from_the_examples() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let mut sources = String::new();
+    for example in std::fs::read_dir(root().join("examples")).unwrap() {
+        sources += &std::fs::read_to_string(example.unwrap().path().join("src/main.rs")).unwrap();
+    }
+    let blocks: Vec<&str> = readme.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(!blocks.is_empty());
+    for block in blocks {
+        assert!(sources.contains(block), "no example has\n{block}");
     }
 }

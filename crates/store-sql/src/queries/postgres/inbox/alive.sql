@@ -1,0 +1,2 @@
+-- Anything at all: in an aborted transaction it fails with 25P02, where COMMIT itself would report success.
+select 1
