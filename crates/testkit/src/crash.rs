@@ -74,6 +74,11 @@ pub fn disarm() {
     waiting().clear();
 }
 
+/// How much is armed and did not happen yet.
+pub fn still_armed() -> usize {
+    waiting().len()
+}
+
 /// Arms what the environment names; see the [module](self). Does nothing if the variable is not set.
 pub fn install_from_env() -> Result<(), CrashError> {
     let Ok(text) = std::env::var(VARIABLE) else { return Ok(()) };

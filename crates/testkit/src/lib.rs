@@ -52,6 +52,12 @@
 //!
 //! A source is the same with [`SourceFixture`](source::SourceFixture) and [`source_suite!`].
 //!
+//! # Prove your own handlers
+//!
+//! With the feature `crashpoints`, implement [`handler::Subject`](handler) for your consumer and run `handler_suite!`: it
+//! delivers twice, at the same instant, and around crashes, and compares your tables with what they hold when each
+//! message came once.
+//!
 //! # Make things go wrong
 //!
 //! | with | you can |
@@ -79,6 +85,8 @@ pub mod clock;
 pub mod crash;
 mod eventually;
 pub mod faults;
+#[cfg(feature = "crashpoints")]
+pub mod handler;
 mod hostile;
 mod names;
 mod skip;
