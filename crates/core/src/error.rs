@@ -31,6 +31,9 @@ pub enum StoreErrorKind {
     Contended,
     /// The transaction is gone, aborted, or not the one that claimed. Nothing of it may be acknowledged.
     TransactionLost,
+    /// A handler ended the transaction itself, and claims of messages that did not run may be committed. Going on would
+    /// take them for duplicates: stop, and let a person look.
+    Breached,
     /// A lease was taken over by someone with a higher fence. Drop the work; its new owner has it.
     Fenced,
     /// The caller's statement was refused by the store: a constraint, a type, a syntax error.
@@ -141,9 +144,10 @@ impl From<StoreError> for SourceError {
         let kind = match error.kind {
             StoreErrorKind::Unavailable | StoreErrorKind::Contended => SourceErrorKind::Unavailable,
             StoreErrorKind::Fenced | StoreErrorKind::TransactionLost => SourceErrorKind::LeaseLost,
-            StoreErrorKind::Refused | StoreErrorKind::Configuration | StoreErrorKind::Corrupt => {
-                SourceErrorKind::Configuration
-            }
+            StoreErrorKind::Refused
+            | StoreErrorKind::Configuration
+            | StoreErrorKind::Corrupt
+            | StoreErrorKind::Breached => SourceErrorKind::Configuration,
         };
         Self { kind, attempted: error.attempted, reason: error.reason }
     }

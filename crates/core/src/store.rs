@@ -79,6 +79,12 @@ pub trait Transaction: Inbox + fmt::Debug + Send + 'static {
     /// called after each handler. [`commit`](Self::commit) asks the store itself.
     fn alive(&self) -> Result<(), StoreError>;
 
+    /// Asks the store whether this is still the transaction that was begun, before it is rolled back after a failure.
+    /// `Breached` if a handler ended it. Other errors mean nothing here.
+    fn verify(&mut self) -> impl Future<Output = Result<(), StoreError>> + Send {
+        std::future::ready(Ok(()))
+    }
+
     /// Seals, then commits.
     ///
     /// The *seal* is a checked last statement: the transaction is alive, is the one that claimed, and is as durable as
@@ -167,7 +173,7 @@ pub struct DriverError {
     pub unique: Option<String>,
 }
 
-/// The name of a consumer: 1 to 100 visible ASCII characters.
+/// The name of a consumer: 1 to 100 visible ASCII characters, and not `*`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConsumerName(String);
 
@@ -175,7 +181,8 @@ impl ConsumerName {
     /// Checks a name.
     pub fn new(name: impl Into<String>) -> Result<Self, InvalidName> {
         let name = name.into();
-        let fits = (1..=100).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic());
+        // `*` is the name of the records that consumers with global keys share.
+        let fits = (1..=100).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic()) && name != "*";
         if fits { Ok(Self(name)) } else { Err(InvalidName { name }) }
     }
 
@@ -210,7 +217,7 @@ impl fmt::Display for ConsumerName {
 
 /// A name that can't be one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot use {name:?} as a name: it needs 1 to 100 visible ASCII characters")]
+#[error("cannot use {name:?} as a name: it needs 1 to 100 visible ASCII characters, and may not be `*`")]
 pub struct InvalidName {
     name: String,
 }

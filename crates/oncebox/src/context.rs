@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use oncebox_core::claim::{Claim, ClaimRequest};
 use oncebox_core::store::{Inbox, Transaction};
-use oncebox_core::{ConsumerId, Failure, Fingerprinter, Key, Message, Store};
+use oncebox_core::{ConsumerId, Failure, Fingerprinter, Key, Message, Store, StoreError, StoreErrorKind};
 
 /// A future that may go anywhere.
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -78,7 +78,14 @@ impl<S: Store> Context<S> {
         let fingerprint = Fingerprinter::default().fingerprint(&content);
         let request = ClaimRequest { consumer: self.consumer, key, fingerprint, id_hash: None };
         let claims = self.tx().claim(&[request]).await?;
-        claims.into_iter().next().ok_or_else(|| Failure::transient("the store answered no claim"))
+        match claims.into_iter().next() {
+            // Never the handler's to judge: skipped, the operation would be lost.
+            None | Some(Claim::Undecided) => {
+                let why = "its record came and went; claim again";
+                Err(StoreError::new(StoreErrorKind::Contended, format!("apply {operation:?} once"), why).into())
+            }
+            Some(claim) => Ok(claim),
+        }
     }
 
     pub(crate) fn tx(&mut self) -> &mut S::Tx {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ struct Shared {
     held: HeldLanes,
     /// When the lanes were last renewed.
     renewed: Option<Instant>,
+    /// How long to wait before looking again; grows while nothing is there.
+    poll: Option<Duration>,
     /// What is out, by lane, so that a lane is given back only when nothing of it is in hand.
     out: HashMap<LaneNumber, Vec<Weak<QueueReceipt>>>,
 }
@@ -50,6 +52,8 @@ pub struct QueueReceipt {
     row: RowReceipt,
     /// Settled in a transaction; if that committed, there is nothing left to do.
     settled: AtomicBool,
+    /// Given back: a heartbeat that still knows it must leave it alone.
+    released: AtomicBool,
 }
 
 /// Names the origin of a stored-mode message, where its key is its coordinate.
@@ -57,6 +61,9 @@ pub(crate) const ORIGIN: &str = "oncebox-origin";
 
 /// How long to wait before looking again when nothing was there.
 const POLL: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
+
+/// Shorter leases would end before anyone could renew them.
+const LEASE_MIN: Duration = Duration::from_millis(100);
 
 /// How long the queue's own statements wait for someone else's lock.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
@@ -91,7 +98,7 @@ impl<S: QueueStore> Queue<S> {
     /// Sets the lease. Shorter: a dead process's messages come again sooner. Longer: fewer renewals.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
+        self.lease = lease.max(LEASE_MIN);
         self
     }
 
@@ -216,7 +223,7 @@ impl<S: QueueStore> Queue<S> {
             Some((_, origin)) if self.keep == Keep::Processed => Coordinate::new(origin),
             _ => Coordinate::new(format!("{}/{}", self.spec, receipt.row)),
         };
-        let receipt = QueueReceipt { row: receipt, settled: AtomicBool::new(false) };
+        let receipt = QueueReceipt { row: receipt, settled: AtomicBool::new(false), released: AtomicBool::new(false) };
         let (lane, count) = (receipt.row.lane.map(|held| held.lane), receipt.row.fence);
         let mut delivery = Delivery::new(message, receipt);
         delivery.coordinate = Some(coordinate);
@@ -273,7 +280,6 @@ impl<S: QueueStore> Source<S> for Queue<S> {
     async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery<QueueReceipt>>, SourceError> {
         let queue = self.id().await?;
         let deadline = Instant::now() + wait;
-        let mut poll = POLL.0;
         loop {
             let leased = match self.lease_rows(queue, max).await {
                 // Others are leasing too: look again.
@@ -283,12 +289,14 @@ impl<S: QueueStore> Source<S> for Queue<S> {
             let now = Instant::now();
             if !leased.is_empty() || now >= deadline {
                 if !leased.is_empty() {
+                    self.shared().poll = None;
                     crashpoint("leased").await?;
                 }
                 return Ok(leased.into_iter().map(|leased| self.delivery(leased)).collect());
             }
-            let _ = tokio::time::timeout(poll.min(deadline - now), self.store.enqueued()).await;
-            poll = (poll * 2).min(POLL.1);
+            let poll = self.shared().poll.unwrap_or(POLL.0);
+            let announced = tokio::time::timeout(poll.min(deadline - now), self.store.enqueued()).await.is_ok();
+            self.shared().poll = if announced { None } else { Some((poll * 2).min(POLL.1)) };
         }
     }
 
@@ -327,6 +335,7 @@ impl<S: QueueStore> Source<S> for Queue<S> {
 
     async fn release(&self, deliveries: Vec<Delivery<QueueReceipt>>, release: Release) -> Result<(), SourceError> {
         let queue = self.id().await?;
+        deliveries.iter().for_each(|delivery| delivery.receipt().released.store(true, SeqCst));
         let rows: Vec<RowReceipt> = deliveries.iter().map(|delivery| delivery.receipt().row).collect();
         self.in_transaction(async |mut tx| {
             let released = tx.release(queue, &rows, release.delay, release.reason.as_deref()).await;
@@ -340,8 +349,10 @@ impl<S: QueueStore> Source<S> for Queue<S> {
     async fn extend(&self, receipts: &[Arc<QueueReceipt>]) -> Result<(), SourceError> {
         let queue = self.id().await?;
         self.keep_lanes(queue).await?;
-        let rows: Vec<RowReceipt> = receipts.iter().map(|receipt| receipt.row).collect();
         self.in_transaction(async |mut tx| {
+            // Looked at with the connection in hand: what is released later is released after this.
+            let ours = receipts.iter().filter(|receipt| !receipt.released.load(SeqCst));
+            let rows: Vec<RowReceipt> = ours.map(|receipt| receipt.row).collect();
             let extended = tx.extend(queue, &rows, self.lease).await;
             (tx, extended)
         })

@@ -81,11 +81,17 @@ impl<D: Dialect> Transaction for SqlTx<D> {
         self.store.dialect.alive(&self.open)
     }
 
+    async fn verify(&mut self) -> Result<(), StoreError> {
+        let Self { store, open, claimed } = self;
+        store.dialect.verify(open).await.map_err(|error| with_keys(error, claimed))
+    }
+
     async fn commit(self) -> Ended<SqlSession<D>, D::Doubt> {
-        let Self { store, open, .. } = self;
+        let Self { store, open, claimed } = self;
         match store.dialect.commit(open).await {
             Ended::Committed(idle) => Ended::Committed(SqlSession { store, idle }),
             Ended::RolledBack { session, error } => {
+                let error = with_keys(error, &claimed);
                 Ended::RolledBack { session: session.map(|idle| SqlSession { store, idle }), error }
             }
             Ended::Unknown { doubt, error } => Ended::Unknown { doubt, error },
@@ -101,6 +107,19 @@ impl<D: Dialect> Transaction for SqlTx<D> {
     fn abandon(self) -> D::Doubt {
         self.store.dialect.abandon(self.open)
     }
+}
+
+/// Names the keys whose claims someone else may have committed: a person has to look at each of their messages.
+fn with_keys(error: StoreError, claimed: &HashSet<(ConsumerId, Key)>) -> StoreError {
+    const NAMED_MAX: usize = 20;
+    if error.kind() != StoreErrorKind::Breached {
+        return error;
+    }
+    let mut keys: Vec<String> = claimed.iter().map(|(_, key)| key.to_string()).take(NAMED_MAX).collect();
+    keys.sort_unstable();
+    let (all, keys) = (claimed.len(), keys.join(", "));
+    let reason = format!("{}; the claims of {all} keys may be committed without their effects: {keys}", error.reason());
+    StoreError::new(StoreErrorKind::Breached, "end a transaction", reason)
 }
 
 /// Ends a transaction of our own: commits what was done, or rolls back what failed. An unknown end is an error; what

@@ -106,7 +106,14 @@ async fn a_handlers_own_commit_is_found_out() {
         let mut tx = begin(&setup.store).await;
         claim(&mut tx, &request(setup.consumer, statements)).await;
         sqlx::raw_sql(statements).execute(tx.db()).await.unwrap();
-        assert_lost(tx, "has ended").await;
+        // Before a rollback, which would roll back nothing, and at the seal alike.
+        let breach = tx.verify().await.unwrap_err();
+        assert_eq!(breach.kind(), StoreErrorKind::Breached, "{breach}");
+        assert!(breach.to_string().contains("the claims of 1 keys may be committed"), "{breach}");
+        match tx.commit().await {
+            Ended::RolledBack { error, .. } => assert_eq!(error.kind(), StoreErrorKind::Breached, "{error}"),
+            other => panic!("expected a breach, got {other:?}"),
+        }
     }
 }
 

@@ -9,12 +9,14 @@
 //! It runs in a task of its own and is awaited to its end, so nothing cancels it between begin and commit. It blames
 //! nobody: what a failure means is decided by the lane, from a run alone.
 
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use oncebox_core::claim::{Claim, ClaimRequest, Conflict, Earlier};
 use oncebox_core::crashpoint::crashpoint;
 use oncebox_core::store::{Ended, Inbox, Session, Transaction};
-use oncebox_core::{Failure, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind, planted};
+use oncebox_core::{Failure, Message, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind, planted};
 
 use super::Engine;
 use super::batch::{Place, collapse};
@@ -24,6 +26,7 @@ use super::identity::{Claims, id_hash};
 use super::routes::{Route, Shape};
 use super::work::Work;
 use crate::context::Hook;
+use crate::handler::Call;
 
 /// What to do with messages that are fresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,15 +81,36 @@ pub(super) enum End<S: Store> {
         unique: Option<String>,
     },
     /// Rolled back, and no message stands out.
-    Broken { session: Option<S::Session>, error: StoreError },
-    /// Nobody knows.
-    Unknown { doubt: S::Doubt, error: StoreError },
+    Broken { session: Option<S::Session>, doubt: Option<S::Doubt>, error: StoreError, during: During },
+    /// Nobody knows. The fates are what they will have been if it went through.
+    Unknown { doubt: S::Doubt, error: StoreError, fates: Vec<Fate> },
+}
+
+/// What was under way when a transaction broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum During {
+    /// Our own statements.
+    Engine,
+    /// The handler of one message.
+    Handler(usize),
+    /// A batch handler.
+    BatchHandler,
 }
 
 /// Why the work inside a transaction stopped.
 enum Stop<S: Store> {
-    Store(S::Tx, StoreError),
-    Message { tx: Option<S::Tx>, doubt: Option<S::Doubt>, place: usize, failure: Failure },
+    Store(S::Tx, StoreError, During),
+    /// A batch handler was stopped in the middle of something.
+    Turn {
+        doubt: Option<S::Doubt>,
+        failure: Failure,
+    },
+    Message {
+        tx: Option<S::Tx>,
+        doubt: Option<S::Doubt>,
+        place: usize,
+        failure: Failure,
+    },
 }
 
 /// Runs one transaction over `works` and gives them back with how it ended.
@@ -120,25 +144,45 @@ async fn run<S: Store, Src: Source<S>>(
     };
     let tx = match begun {
         Ok(tx) => tx,
-        Err(error) => return End::Broken { session: None, error },
+        Err(error) => return End::Broken { session: None, doubt: None, error, during: During::Engine },
     };
     match inside(engine, tx, works, mode).await {
         Ok((tx, fates, hooks)) => match commit(tx).await {
             Ended::Committed(session) => End::Committed { session, fates, hooks },
-            Ended::RolledBack { session, error } => End::Broken { session, error },
-            Ended::Unknown { doubt, error } => End::Unknown { doubt, error },
+            Ended::RolledBack { session, error } => End::Broken { session, doubt: None, error, during: During::Engine },
+            Ended::Unknown { doubt, error } => End::Unknown { doubt, error, fates },
         },
-        Err(Stop::Store(tx, error)) => End::Broken { session: tx.rollback().await, error },
+        Err(Stop::Store(tx, error, during)) => match undo(tx).await {
+            Ok(session) => End::Broken { session, doubt: None, error, during },
+            Err(error) => End::Broken { session: None, doubt: None, error, during },
+        },
+        Err(Stop::Turn { doubt, failure }) => {
+            let error = StoreError::new(StoreErrorKind::Refused, "run a batch handler", failure.reason());
+            End::Broken { session: None, doubt, error, during: During::BatchHandler }
+        }
         Err(Stop::Message { tx, doubt, place, failure }) => {
+            let during = During::Handler(place);
             let session = match tx {
-                Some(tx) => tx.rollback().await,
                 None => None,
+                Some(tx) => match undo(tx).await {
+                    Ok(session) => session,
+                    Err(error) => return End::Broken { session: None, doubt, error, during },
+                },
             };
             match blame::assign(&engine.store, failure) {
                 Blame::Message { failure, unique } => End::Suspect { session, doubt, place, failure, unique },
-                Blame::Store(error) => End::Broken { session, error },
+                Blame::Store(error) => End::Broken { session, doubt, error, during },
             }
         }
+    }
+}
+
+/// Rolls back, unless there is nothing left to roll back: a handler that ended the transaction itself has committed
+/// claims of messages that never ran, and whoever goes on takes them for duplicates.
+async fn undo<T: Transaction>(mut tx: T) -> Result<Option<T::Session>, StoreError> {
+    match tx.verify().await {
+        Err(error) if error.kind() == StoreErrorKind::Breached => Err(error),
+        _ => Ok(tx.rollback().await),
     }
 }
 
@@ -171,7 +215,7 @@ async fn inside<S: Store, Src: Source<S>>(
         ($tx:ident, $result:expr) => {
             match $result {
                 Ok(value) => value,
-                Err(error) => return Err(Stop::Store($tx, error)),
+                Err(error) => return Err(Stop::Store($tx, error, During::Engine)),
             }
         };
     }
@@ -181,6 +225,9 @@ async fn inside<S: Store, Src: Source<S>>(
     let places = collapse(claims.iter().copied());
     let mut judged = check!(tx, claim(&mut tx, works, &claims, &places).await);
     check!(tx, crashpoint("claimed").await);
+    if engine.order.is_kept() {
+        hold_back(&mut judged, works, &claims);
+    }
 
     let mut hooks = Vec::new();
     if mode == Mode::AlreadyApplied {
@@ -190,9 +237,12 @@ async fn inside<S: Store, Src: Source<S>>(
     }
     for (route, turn) in turns(works, &judged.fresh, engine.order.is_kept()) {
         let messages: Arc<[_]> = turn.iter().map(|&place| Arc::clone(&works[place].delivery.message)).collect();
-        let call = match route.handler.prepare(&messages) {
+        let call = match prepare(&route, &messages) {
             Ok(call) => call,
-            Err((n, failure)) => return Err(Stop::Message { tx: Some(tx), doubt: None, place: turn[n], failure }),
+            Err((Some(n), failure)) => {
+                return Err(Stop::Message { tx: Some(tx), doubt: None, place: turn[n], failure });
+            }
+            Err((None, failure)) => return Err(batch_failed(tx, failure)),
         };
         match call::run(tx, call, messages, engine.records.own, engine.bounds.handler_deadline).await {
             Ran::Done { tx: back, outcomes, hooks: added } => {
@@ -207,12 +257,13 @@ async fn inside<S: Store, Src: Source<S>>(
             }
             // A batch handler fails as a whole; which message it was is found by halving.
             Ran::Failed { tx, failure } => match blame::assign(&engine.store, failure) {
-                Blame::Store(error) => return Err(Stop::Store(tx, error)),
-                Blame::Message { failure, .. } => {
-                    let error = StoreError::new(StoreErrorKind::Refused, "run a batch handler", failure.reason());
-                    return Err(Stop::Store(tx, error));
-                }
+                Blame::Store(error) => return Err(Stop::Store(tx, error, During::BatchHandler)),
+                Blame::Message { failure, .. } => return Err(batch_failed(tx, failure)),
             },
+            Ran::Stopped { doubt, failure } if turn.len() > 1 => {
+                return Err(Stop::Turn { doubt: Some(doubt), failure });
+            }
+            Ran::Kept { failure } if turn.len() > 1 => return Err(Stop::Turn { doubt: None, failure }),
             Ran::Stopped { doubt, failure } => {
                 return Err(Stop::Message { tx: None, doubt: Some(doubt), place: turn[0], failure });
             }
@@ -235,13 +286,49 @@ async fn inside<S: Store, Src: Source<S>>(
     if !judged.take_back.is_empty() {
         check!(tx, tx.unclaim(&judged.take_back).await);
     }
-    let settled = works.iter().zip(&fates).filter(|(_, fate)| fate.is_settled());
+    // Our own commit that went through has settled its row already.
+    let ours = |fate: &Fate| matches!(fate, Fate::Duplicate(_, Kind::Ours));
+    let settled = works.iter().zip(&fates).filter(|(_, fate)| fate.is_settled() && !ours(fate));
     let receipts: Vec<&Src::Receipt> = settled.map(|(work, _)| &**work.delivery.receipt()).collect();
     if !planted::is("ack-before-commit") {
         check!(tx, engine.source.ack_in(&mut tx, &receipts).await);
     }
     check!(tx, crashpoint("flushed").await);
     Ok((tx, fates, hooks))
+}
+
+fn batch_failed<S: Store>(tx: S::Tx, failure: Failure) -> Stop<S> {
+    let error = StoreError::new(StoreErrorKind::Refused, "run a batch handler", failure.reason());
+    Stop::Store(tx, error, During::BatchHandler)
+}
+
+/// Decodes. Decoding is the user's code too: where it panics, the message is known if it is the only one.
+fn prepare<S: Store>(route: &Route<S>, messages: &[Arc<Message>]) -> Result<Call<S>, (Option<usize>, Failure)> {
+    let prepared = catch_unwind(AssertUnwindSafe(|| route.handler.prepare(messages)));
+    match prepared {
+        Ok(prepared) => prepared.map_err(|(place, failure)| (Some(place), failure)),
+        Err(_) => {
+            let failure = Failure::permanent("decoding its payload panicked");
+            Err(((messages.len() == 1).then_some(0), failure))
+        }
+    }
+}
+
+/// Where order is kept, nothing overtakes a message that stays behind: what follows a conflict or a late one under
+/// its order key waits as well.
+fn hold_back<S: Store, R>(judged: &mut Judged, works: &[Work<S, R>], claims: &[Option<&Claims>]) {
+    let mut behind: HashSet<&str> = HashSet::new();
+    for (place, work) in works.iter().enumerate() {
+        let Some(key) = work.order_key.as_deref() else { continue };
+        if matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::Later)) {
+            behind.insert(key);
+        } else if behind.contains(key) && judged.fresh.contains(&place) {
+            judged.fresh.retain(|fresh| *fresh != place);
+            judged.fates[place] = Some(Fate::Later);
+            let claimed = claims[place].into_iter().flat_map(Claims::all);
+            judged.take_back.extend(claimed.map(|claim| (claim.consumer, claim.key.clone())));
+        }
+    }
 }
 
 /// What the claims of a batch came to.
@@ -356,7 +443,10 @@ fn conclude(places: &[Place], mut fates: Vec<Option<Fate>>) -> Vec<Fate> {
         if let Place::Follower(leader) = found {
             fates[place] = match &fates[*leader] {
                 Some(Fate::Handled(outcome)) => Some(Fate::Duplicate(outcome.clone().replayed(), Kind::Transport)),
-                Some(Fate::Duplicate(outcome, kind)) => Some(Fate::Duplicate(outcome.clone(), *kind)),
+                Some(Fate::Duplicate(outcome, Kind::Business)) => {
+                    Some(Fate::Duplicate(outcome.clone(), Kind::Business))
+                }
+                Some(Fate::Duplicate(outcome, _)) => Some(Fate::Duplicate(outcome.clone(), Kind::Transport)),
                 _ => None,
             };
         }

@@ -65,6 +65,7 @@ impl Bounds {
             (self.lanes > 1_000, "lanes must be at most 1000: each one holds a connection"),
             (self.batch_messages_max == 0, "batch_messages_max must be at least 1"),
             (self.in_flight_max == 0, "in_flight_max must be at least 1"),
+            (self.in_flight_max > 1_000_000, "in_flight_max must be at most 1000000"),
             (self.payload_bytes_max > self.in_flight_bytes_max, "in_flight_bytes_max must hold one payload_bytes_max"),
             (self.in_flight_bytes_max > 4 << 40, "in_flight_bytes_max must be at most 4 TiB"),
         ]

@@ -62,7 +62,7 @@ pub(super) struct Setup<S: Store> {
     pub(super) identity: Identity,
     pub(super) order: OrderBy,
     pub(super) constraints: HashSet<String>,
-    pub(super) hooks: Vec<SettledHook>,
+    pub(super) hooks: Vec<Arc<SettledHook>>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) stats: Arc<Stats>,
     /// Types that were given two handlers.
@@ -248,6 +248,10 @@ impl<S: Store, Src: Source<S>> Consumer<S, Src> {
 
     /// A unique business constraint whose violation means that the effect is there already. On PostgreSQL by its name;
     /// on SQLite, which does not tell names, by its columns: `payments.provider, payments.reference`.
+    ///
+    /// For handlers whose one write is the insert under that constraint: everything else that the handler wrote is
+    /// rolled back with it, and a handler that inserts the same row twice collides with itself. With more than one
+    /// write, use `InsertOnce`, which tells you what is there and aborts nothing.
     #[must_use]
     pub fn already_applied_on(mut self, constraint: impl Into<String>) -> Self {
         self.setup.constraints.insert(constraint.into());
@@ -263,7 +267,7 @@ impl<S: Store, Src: Source<S>> Consumer<S, Src> {
         Fut: Future<Output = ()> + Send + 'static,
     {
         let hook = Box::new(move |message, outcome| Box::pin(hook(message, outcome)) as _);
-        self.setup.hooks.push(SettledHook { runs, hook });
+        self.setup.hooks.push(Arc::new(SettledHook { runs, hook }));
         self
     }
 

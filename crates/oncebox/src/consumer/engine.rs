@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use oncebox_core::source::Order;
 use oncebox_core::{Clock, ConsumerName, Source, SourceError, Store, StoreError, StoreErrorKind, planted};
@@ -31,7 +32,7 @@ pub(crate) struct Engine<S: Store, Src: Source<S>> {
     pub(super) identity: Identity,
     pub(super) order: OrderBy,
     pub(super) constraints: HashSet<String>,
-    pub(super) hooks: Vec<SettledHook>,
+    pub(super) hooks: Vec<Arc<SettledHook>>,
     pub(super) records: Records,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) stats: Arc<Stats>,
@@ -46,6 +47,16 @@ pub(crate) struct Engine<S: Store, Src: Source<S>> {
     /// Why it stops by itself.
     failed: Mutex<Option<String>>,
 }
+
+/// A store that can be reached again.
+pub(super) struct Back<T> {
+    pub(super) session: T,
+    /// Whether it was away for a while, or just this connection was.
+    pub(super) was_away: bool,
+}
+
+/// How long a source has to give back what it holds, after the drain.
+const CLOSE_MAX: Duration = Duration::from_secs(5);
 
 /// How a consumer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,11 +176,15 @@ impl<S: Store, Src: Source<S>> Engine<S, Src> {
         tokio::select! {
             () = shutdown => tracing::info!(consumer = %self.name, "shutdown asked for; finishing what is in hand"),
             () = self.stopping() => {}
+            // None of them ends before it is told to, unless it broke down: then its messages have nobody.
+            Some(Err(error)) = tasks.join_next() => self.fail(format!("one of its tasks broke down: {error}")),
         }
         self.stop.send_replace(true);
         let drained = self.drain(tasks).await;
         drop(beats);
-        self.source.close().await;
+        if tokio::time::timeout(CLOSE_MAX, self.source.close()).await.is_err() {
+            tracing::info!(consumer = %self.name, "the source was not told; what it leased ends by itself");
+        }
         let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
         match failed {
             Some(reason) => Err(RunError::Stopped { name: self.name.to_string(), reason }),
@@ -223,7 +238,7 @@ impl<S: Store, Src: Source<S>> Engine<S, Src> {
     }
 
     /// Waits while the store is away; a connection once it is back, `None` if a shutdown came first.
-    pub(super) async fn wait_for_store(&self, error: StoreError) -> Option<S::Session> {
+    pub(super) async fn wait_for_store(&self, error: StoreError) -> Option<Back<S::Session>> {
         tracing::debug!(consumer = %self.name, "the connection is lost: {error}");
         let mut pause = Pause::new(&*self.clock);
         let mut waiting = None;
@@ -233,7 +248,7 @@ impl<S: Store, Src: Source<S>> Engine<S, Src> {
                 () = self.stopping() => return None,
             }
             match self.store.connect().await {
-                Ok(session) => return Some(session),
+                Ok(session) => return Some(Back { session, was_away: waiting.is_some() }),
                 // One lost connection is no outage; a second one that can't be opened is, and its error says where.
                 Err(error) if error.kind() == StoreErrorKind::Unavailable => {
                     waiting.get_or_insert_with(|| self.outage.wait(&self.stats, self.name.as_str(), error.to_string()));
@@ -255,6 +270,7 @@ impl<S: Store, Src: Source<S>> Engine<S, Src> {
             match self.store.resolve(&doubt).await {
                 Ok(()) => return true,
                 Err(error) => {
+                    tracing::warn!(consumer = %self.name, "an unknown commit is still in doubt: {error}");
                     if self.wait_for_store(error).await.is_none() {
                         return false;
                     }

@@ -40,7 +40,7 @@ impl<R> Held<R> {
     }
 }
 
-/// Extends at a third of the lease, so that two beats may fail before it runs out. Ends with the process's last lane.
+/// Extends at a quarter of the lease, so that two beats may fail before it runs out. Ends with the process's last lane.
 pub(super) async fn run<S: Store, Src: Source<S>>(
     engine: Arc<Engine<S, Src>>,
     held: Arc<Held<Src::Receipt>>,
@@ -48,7 +48,7 @@ pub(super) async fn run<S: Store, Src: Source<S>>(
 ) {
     let mut failing = false;
     loop {
-        tokio::time::sleep(lease / 3).await;
+        tokio::time::sleep(lease / 4).await;
         let receipts = held.alive();
         if receipts.is_empty() || planted::is("no-renewal") {
             continue;

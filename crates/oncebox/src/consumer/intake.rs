@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_core::crashpoint::crashpoint;
-use oncebox_core::source::Order;
 use oncebox_core::{Delivery, Failure, Release, Source, SourceErrorKind, Store};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
@@ -30,8 +29,10 @@ pub(super) async fn run<S: Store, Src: Source<S>>(
     held: Arc<Held<Src::Receipt>>,
 ) {
     let mut failing: Option<Pause<'_>> = None;
+    // Before anything came, the largest that may come.
+    let mut usual_kib = room_kib(engine.bounds.payload_bytes_max).max(1);
     while !engine.is_stopping() {
-        let Some(room) = room_to_receive(&engine).await else { break };
+        let Some(room) = room_to_receive(&engine, usual_kib).await else { break };
         // Taken before the call: whatever it returns was chosen by the source no earlier than this.
         let wave = engine.wave();
         match engine.source.receive(room, WAIT).await {
@@ -44,6 +45,8 @@ pub(super) async fn run<S: Store, Src: Source<S>>(
                     continue;
                 }
                 Stats::add(&engine.stats.deliveries, deliveries.len());
+                let bytes: usize = deliveries.iter().map(|delivery| delivery.message.payload.len()).sum();
+                usual_kib = (3 * usual_kib + room_kib(bytes / deliveries.len())).div_ceil(4);
                 held.add(deliveries.iter().map(|delivery| Arc::downgrade(delivery.receipt())));
                 let _ = crashpoint("received").await;
                 let mut left = Vec::new();
@@ -70,8 +73,9 @@ pub(super) async fn run<S: Store, Src: Source<S>>(
     }
 }
 
-/// How many messages there is room for, at least one; `None` when it is time to stop.
-async fn room_to_receive<S: Store, Src: Source<S>>(engine: &Engine<S, Src>) -> Option<usize> {
+/// How many messages there is room for, if they are as large as usual, and at least one; `None` when it is time to
+/// stop.
+async fn room_to_receive<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, usual_kib: usize) -> Option<usize> {
     tokio::select! {
         () = engine.outage.over() => {}
         () = engine.stopping() => return None,
@@ -81,7 +85,8 @@ async fn room_to_receive<S: Store, Src: Source<S>>(engine: &Engine<S, Src>) -> O
         _permit = engine.room.acquire() => {}
         () = engine.stopping() => return None,
     }
-    Some(engine.room.available_permits().clamp(1, engine.bounds.in_flight_max))
+    let by_bytes = engine.room_kib.available_permits() / usual_kib.max(1);
+    Some(engine.room.available_permits().min(by_bytes).max(1))
 }
 
 /// Hands a delivery to its lane; it comes back if a shutdown came before there was room for it.
@@ -172,11 +177,12 @@ fn order_key<S: Store, Src: Source<S>>(
             let key = template
                 .text(message)
                 .map_err(|error| Failure::permanent(format!("it gets no order key from `{template}`: {error}")))?;
-            let leased = engine.source.capabilities().order == Order::LeasedLanes;
-            if leased && message.order_key.as_deref() != Some(key.as_str()) {
+            // Sources hold messages back by the message's own order key. Under another one, what follows a failed
+            // message would overtake it.
+            if message.order_key.as_deref() != Some(key.as_str()) {
                 return Err(Failure::permanent(format!(
-                    "it was queued under another order key than `{template}` gives, so its order cannot be kept; let \
-                     its producer set that order key"
+                    "it was sent under another order key than `{template}` gives, so its order cannot be kept; let its \
+                     producer set that order key"
                 )));
             }
             Ok(Some(Arc::from(key)))

@@ -8,7 +8,7 @@
 //!            alone and failed ─▶ verdict: release with backoff, and what follows it under its order key
 //! ```
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use oncebox_core::{Failure, Source, Store, StoreError, StoreErrorKind, planted};
 use tokio::sync::{Mutex, mpsc};
 
 use super::Engine;
-use super::attempt::{End, Mode, attempt};
+use super::attempt::{During, End, Fate, Mode, attempt};
 use super::batch::Pace;
 use super::bounds::backoff;
 use super::settle;
@@ -47,13 +47,24 @@ struct Group<W> {
     mode: Mode,
     /// How often others were in the way.
     contended: u32,
+    /// How often the store went away while a handler ran, although it could be reached right after.
+    shaken: u32,
+    /// Taken from the feed as it is, so that its success says something about batches of this size.
+    whole: bool,
 }
 
 impl<W> Group<W> {
     fn new(works: Vec<W>) -> Self {
-        Self { works, mode: Mode::Handle, contended: 0 }
+        Self { works, mode: Mode::Handle, contended: 0, shaken: 0, whole: false }
     }
 }
+
+/// Order keys that a lane remembers as blocked.
+const BLOCKED_MAX: usize = 10_000;
+
+/// A handler during which the store goes away is given the benefit of the doubt once; then it runs alone, and then it
+/// is judged: it may be what takes the connection down, or it may be speaking of another store.
+const SHAKEN_MAX: u32 = 2;
 
 impl<S: Store, Src: Source<S>> Lane<S, Src> {
     pub(super) fn new(engine: Arc<Engine<S, Src>>, feed: Feed<S, Src::Receipt>) -> Self {
@@ -86,7 +97,7 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
     }
 
     async fn process(&mut self, works: Works<S, Src>) {
-        let mut groups = VecDeque::from([Group::new(works)]);
+        let mut groups = VecDeque::from([Group { whole: true, ..Group::new(works) }]);
         while let Some(mut group) = groups.pop_front() {
             if self.engine.is_stopping() {
                 self.give_back(group.works).await;
@@ -94,9 +105,9 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
             }
             group.works = self.without_blocked(group.works).await;
             if let Some(place) = group.works.iter().position(|work| work.ready.is_err()) {
-                let (rest, unfit, behind) = part(group.works, place);
+                let (rest, unfit, behind) = part(std::mem::take(&mut group.works), place);
                 groups.push_front(Group::new(behind));
-                self.run_group(Group::new(rest), &mut groups).await;
+                self.run_group(Group { works: rest, ..group }, &mut groups).await;
                 self.unfit(unfit).await;
                 continue;
             }
@@ -110,7 +121,7 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
         group: Group<Work<S, Src::Receipt>>,
         groups: &mut VecDeque<Group<Work<S, Src::Receipt>>>,
     ) {
-        let Group { works, mode, contended } = group;
+        let Group { works, mode, contended, shaken, whole } = group;
         if works.is_empty() {
             return;
         }
@@ -119,7 +130,9 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
         match end {
             End::Committed { session, fates, hooks } => {
                 self.session = Some(session);
-                self.pace.went_well();
+                if whole {
+                    self.pace.went_well();
+                }
                 let later = settle::committed(&self.engine, works, fates, hooks).await;
                 self.conflicts(later.conflicts).await;
                 if !later.again.is_empty() {
@@ -141,18 +154,23 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
                         groups.push_front(Group::new(works));
                     }
                 } else if known && mode == Mode::Handle {
-                    groups.push_front(Group { works, mode: Mode::AlreadyApplied, contended });
+                    groups.push_front(Group { works, mode: Mode::AlreadyApplied, contended, shaken, whole: false });
                 } else {
                     for work in works {
                         self.failed(work, &failure).await;
                     }
                 }
             }
-            End::Broken { session, error } => {
+            End::Broken { session, doubt, error, during } => {
                 self.session = session;
-                self.broken(Group { works, mode, contended }, error, groups).await;
+                if let Some(doubt) = doubt
+                    && !self.engine.resolve(doubt).await
+                {
+                    return self.give_back(works).await;
+                }
+                self.broken(Group { works, mode, contended, shaken, whole }, error, during, groups).await;
             }
-            End::Unknown { doubt, error } => {
+            End::Unknown { doubt, error, fates } => {
                 Stats::add(&self.engine.stats.unknown_commits, 1);
                 tracing::warn!(consumer = %self.engine.name, "a commit's answer was lost; looking each key up: {error}");
                 if planted::is("unknown-as-done") {
@@ -161,19 +179,20 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
                 if !self.engine.resolve(doubt).await {
                     return self.give_back(works).await;
                 }
-                let works = works.into_iter().map(|mut work| {
-                    if let Ok(ready) = &mut work.ready {
+                let works = works.into_iter().zip(fates).map(|(mut work, fate)| {
+                    if let (Ok(ready), Fate::Handled(_)) = (&mut work.ready, fate) {
                         ready.in_doubt = true;
                     }
                     work
                 });
-                groups.push_front(Group { works: works.collect(), mode, contended });
+                groups.push_front(Group { works: works.collect(), mode, contended, shaken, whole: false });
             }
         }
     }
 
     /// A transaction in its own task, awaited to its end. `None` if it broke down; its messages come again.
     async fn attempt(&mut self, works: Works<S, Src>, mode: Mode) -> Option<(Works<S, Src>, End<S>)> {
+        let order_keys: HashSet<Arc<str>> = works.iter().filter_map(|work| work.order_key.clone()).collect();
         let run = attempt(Arc::clone(&self.engine), self.session.take(), works, mode);
         #[allow(clippy::disallowed_methods, reason = "awaited here; a task so that nothing cancels it half-way")]
         match tokio::spawn(run).await {
@@ -181,6 +200,8 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
             Err(error) => {
                 // Nothing was settled: the deliveries come again when their leases run out.
                 tracing::error!(consumer = %self.engine.name, "a transaction's task broke down: {error}");
+                let from = self.engine.next_wave();
+                self.blocked.extend(order_keys.into_iter().map(|key| (key, from)));
                 None
             }
         }
@@ -191,17 +212,37 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
         &mut self,
         group: Group<Work<S, Src::Receipt>>,
         error: StoreError,
+        during: During,
         groups: &mut VecDeque<Group<Work<S, Src::Receipt>>>,
     ) {
-        let Group { mut works, mode, contended } = group;
+        let Group { works, mode, contended, shaken, whole } = group;
         let alone = works.len() == 1;
         match error.kind() {
             StoreErrorKind::Unavailable => {
-                self.session = self.engine.wait_for_store(error).await;
-                if self.session.is_some() {
-                    groups.push_front(Group { works, mode, contended });
-                } else {
-                    self.give_back(works).await;
+                let reason = error.to_string();
+                let back = self.engine.wait_for_store(error).await;
+                let was_there = back.as_ref().is_some_and(|back| !back.was_away);
+                let Some(back) = back else { return self.give_back(works).await };
+                self.session = Some(back.session);
+                let shaken = if was_there && during != During::Engine { shaken + 1 } else { shaken };
+                if shaken < SHAKEN_MAX {
+                    return groups.push_front(Group { works, mode, contended, shaken, whole });
+                }
+                match (alone, during) {
+                    (true, _) => {
+                        let why = format!("the store went away {shaken} times while it was handled: {reason}");
+                        let failure = Failure::transient(why);
+                        for work in works {
+                            self.failed(work, &failure).await;
+                        }
+                    }
+                    (false, During::Handler(place)) => {
+                        let (rest, suspect, behind) = part(works, place);
+                        for works in [behind, vec![suspect], rest] {
+                            groups.push_front(Group::new(works));
+                        }
+                    }
+                    (false, _) => halve(works, groups),
                 }
             }
             StoreErrorKind::Contended if !alone => {
@@ -215,29 +256,29 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
                 Stats::add(&self.engine.stats.contended, 1);
                 let (first, max) = (Duration::from_millis(2), Duration::from_millis(200));
                 tokio::time::sleep(backoff(first, max, contended + 1, self.engine.clock.random())).await;
-                groups.push_front(Group { works, mode, contended: contended + 1 });
+                groups.push_front(Group { works, mode, contended: contended + 1, shaken, whole: false });
             }
             // Still in the way: not the message's fault, and not an attempt.
             StoreErrorKind::Contended => {
                 tracing::info!(consumer = %self.engine.name, "others are in the way for too long; released: {error}");
+                Stats::add(&self.engine.stats.released, works.len());
                 let delay = self.engine.bounds.backoff_first;
-                settle::release(&self.engine, works, delay, None).await;
+                for work in works {
+                    self.send_back(work, delay, None).await;
+                }
             }
             // Its new owner has it; whatever we did was rolled back.
             StoreErrorKind::Fenced if alone => {
                 Stats::add(&self.engine.stats.leases_lost, 1);
                 tracing::debug!(consumer = %self.engine.name, "a lease was lost before its message was done: {error}");
             }
-            StoreErrorKind::Configuration | StoreErrorKind::Corrupt => {
+            StoreErrorKind::Configuration | StoreErrorKind::Corrupt | StoreErrorKind::Breached => {
                 self.engine.fail(format!("{error}"));
                 self.give_back(works).await;
             }
             _ if !alone => {
                 self.pace.went_badly();
-                let second = works.split_off(works.len() / 2);
-                for works in [second, works] {
-                    groups.push_front(Group::new(works));
-                }
+                halve(works, groups);
             }
             _ => {
                 let failure = Failure::permanent(error.to_string());
@@ -310,6 +351,14 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
         if let Some(key) = key {
             self.blocked.insert(key, self.engine.next_wave());
         }
+        // An entry serves what was received before the release, and that is long through the lane. It is left behind
+        // when the key's queue lane moved to another process.
+        if self.blocked.len() > BLOCKED_MAX {
+            let mut waves: Vec<u64> = self.blocked.values().copied().collect();
+            waves.sort_unstable();
+            let oldest_kept = waves[BLOCKED_MAX / 2];
+            self.blocked.retain(|_, wave| *wave >= oldest_kept);
+        }
     }
 
     /// Gives messages back without blame.
@@ -319,6 +368,14 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
         }
         Stats::add(&self.engine.stats.released, works.len());
         settle::release(&self.engine, works, Duration::ZERO, None).await;
+    }
+}
+
+/// Two groups in place of one.
+fn halve<W>(mut works: Vec<W>, groups: &mut VecDeque<Group<W>>) {
+    let second = works.split_off(works.len() / 2);
+    for works in [second, works] {
+        groups.push_front(Group::new(works));
     }
 }
 

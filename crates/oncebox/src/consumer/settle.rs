@@ -24,7 +24,8 @@ pub enum HookRuns {
     /// After the commit of the message. A crash in between skips it.
     Once,
     /// Also for each duplicate, so that a crash between commit and hook heals with the redelivery. The hook must bear
-    /// being repeated.
+    /// being repeated. A queue in the store settles in the commit itself and delivers no message again, so on it this
+    /// heals nothing.
     AlsoOnDuplicates,
 }
 
@@ -66,7 +67,7 @@ pub(super) async fn committed<S: Store, Src: Source<S>>(
         }
         let repeated = duplicate.is_some_and(|kind| kind != Kind::Ours);
         let wanted = engine.hooks.iter().filter(|hook| !repeated || hook.runs == HookRuns::AlsoOnDuplicates);
-        after.extend(wanted.map(|hook| (hook.hook)(Arc::clone(&work.delivery.message), outcome.clone())));
+        after.extend(wanted.map(|hook| later(hook, &work.delivery.message, &outcome)));
         settled.push(work);
     }
     acknowledge(engine, settled).await;
@@ -75,6 +76,12 @@ pub(super) async fn committed<S: Store, Src: Source<S>>(
         run_hook(engine, hook).await;
     }
     unsettled
+}
+
+/// A hook that is called only in the task that runs it: the call itself is the user's code, and may panic.
+fn later(hook: &Arc<SettledHook>, message: &Arc<oncebox_core::Message>, outcome: &Outcome) -> Hook {
+    let (hook, message, outcome) = (Arc::clone(hook), Arc::clone(message), outcome.clone());
+    Box::pin(async move { (hook.hook)(message, outcome).await })
 }
 
 fn count(stats: &Stats, outcome: &Outcome, duplicate: Option<Kind>) {

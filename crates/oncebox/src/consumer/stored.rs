@@ -64,11 +64,10 @@ impl<S: QueueStore, Src: Source<S>> StoredConsumer<S, Src> {
         let Consumer { setup, source } = self.consumer;
         let name = setup.check()?;
         let spec = QueueSpec::received(&name, setup.order.is_kept());
-        let (mut front, back) = split(setup, &name, spec.clone(), self.front_stats).await?;
+        let (front, back) = split(setup, &name, spec.clone(), self.front_stats).await?;
         let queue = Queue::with_spec(back.store.clone(), spec).lease(self.lease).keeping_processed();
         let origins = matches!(front.identity.key, KeyStrategy::Coordinate);
-        let source = Front { source, origins, order: front.order.clone() };
-        front.order = by_message_key(&front.order);
+        let source = Front { source, origins };
         let front = Engine::start(front, source).await?;
         let back = Engine::start(back, queue).await?;
 
@@ -128,7 +127,7 @@ async fn split<S: QueueStore>(
     Ok((front, back))
 }
 
-/// The front puts the order key on the message; from there on it is the message's own.
+/// The front makes sure that the order key of each message is what the order asks for.
 fn by_message_key(order: &OrderBy) -> OrderBy {
     if order.is_kept() { OrderBy::MessageKey } else { OrderBy::Nothing }
 }
@@ -176,32 +175,19 @@ fn origin(message: &Message) -> Option<Coordinate> {
     message.headers.iter().filter(|(name, _)| *name == ORIGIN).last().map(|(_, origin)| Coordinate::new(origin))
 }
 
-/// The source of the front: writes on each message what would be lost once it is stored, its coordinate (where that is
-/// its key) and its order key (where that is computed).
+/// The source of the front: writes on each message what would be lost once it is stored, its coordinate, where that is
+/// its key.
 struct Front<Src> {
     source: Src,
     origins: bool,
-    order: OrderBy,
 }
 
 impl<Src> Front<Src> {
     fn annotate<R>(&self, delivery: &mut Delivery<R>) {
-        let template = match &self.order {
-            OrderBy::Template(template) => Some(template),
-            _ => None,
-        };
-        let origin = delivery.coordinate.as_ref().filter(|_| self.origins);
-        if template.is_none() && origin.is_none() {
-            return;
-        }
+        let Some(origin) = delivery.coordinate.as_ref().filter(|_| self.origins) else { return };
         let mut message = Message::clone(&delivery.message);
-        if let Some(key) = template.and_then(|template| template.text(&message).ok()) {
-            message.order_key = Some(key);
-        }
-        if let Some(origin) = origin {
-            // A coordinate that is no header text leaves the message without one, and so without a key: refused there.
-            let _ = message.headers.add(ORIGIN, origin.as_str());
-        }
+        // A coordinate that is no header text leaves the message without one, and so without a key: refused there.
+        let _ = message.headers.add(ORIGIN, origin.as_str());
         delivery.message = Arc::new(message);
     }
 }

@@ -1,12 +1,13 @@
 //! Bad input gets one clear error, and nothing is lost.
 
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use oncebox::consumer::RunError;
 use oncebox::memory::{MemoryReceipt, MemorySource};
 
 use oncebox::source::SourceCapabilities;
-use oncebox::{Consumer, Delivery, KeyStrategy, Message, Release, Source, SourceError, Store, StoreError};
+use oncebox::{Consumer, Delivery, KeyStrategy, Message, Outcome, Release, Source, SourceError, Store, StoreError};
 use oncebox_testkit::store::Setup;
 
 use super::rig::*;
@@ -16,6 +17,8 @@ use super::rig::*;
 struct Listening {
     source: MemorySource,
     reasons: Arc<Mutex<Vec<String>>>,
+    /// The most payload bytes that one call returned.
+    received_bytes_max: Arc<AtomicUsize>,
 }
 
 impl<S: Store> Source<S> for Listening {
@@ -32,7 +35,10 @@ impl<S: Store> Source<S> for Listening {
         max: usize,
         wait: std::time::Duration,
     ) -> Result<Vec<Delivery<MemoryReceipt>>, SourceError> {
-        Source::<S>::receive(&self.source, max, wait).await
+        let received = Source::<S>::receive(&self.source, max, wait).await?;
+        let bytes = received.iter().map(|delivery| delivery.message.payload.len()).sum();
+        self.received_bytes_max.fetch_max(bytes, SeqCst);
+        Ok(received)
     }
     async fn ack_in(&self, tx: &mut S::Tx, receipts: &[&MemoryReceipt]) -> Result<(), StoreError> {
         Source::<S>::ack_in(&self.source, tx, receipts).await
@@ -95,7 +101,22 @@ pub(crate) async fn a_consumer_that_makes_no_sense_does_not_start<F: EngineFixtu
     let now = || std::future::ready(());
     assert!(error(fresh("c").run(now()).await).contains("has no handler"));
     assert!(error(fresh("").on("noted", write::<F>).run(now()).await).contains("visible ASCII"));
+    assert!(error(fresh("*").on("noted", write::<F>).run(now()).await).contains("may not be `*`"));
     let twice = fresh("c").on("noted", write::<F>).on("noted", write::<F>);
     assert!(error(twice.run(now()).await).contains("type `noted` has two handlers"));
     assert!(error(fresh("c").on("noted", write::<F>).lanes(0).run(now()).await).contains("lanes must be"));
+}
+
+pub(crate) async fn large_payloads_are_received_a_few_at_a_time<F: EngineFixture>(setup: Setup<F>) {
+    let source = Listening::default();
+    let large = "x".repeat(100_000);
+    source.source.send_all((0..60).map(|n| note(&n.to_string(), &large)));
+    let consumer = consumer("c", &setup.store, source.clone()).on_raw("noted", |_, _| async { Ok(Outcome::applied()) });
+    let bounded = consumer.bounds(|bounds| {
+        bounds.in_flight_bytes_max = 1 << 20;
+        bounds.payload_bytes_max = 1 << 20;
+    });
+    run_until(bounded, "all are handled", async |seen| seen.handled == 60).await;
+    let most = source.received_bytes_max.load(SeqCst);
+    assert!(most <= 1 << 20, "{most} bytes at once");
 }

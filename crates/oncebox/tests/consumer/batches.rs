@@ -1,10 +1,12 @@
 //! Handlers that take many messages at a time.
 
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use oncebox::memory::MemorySource;
 
-use oncebox::{Context, OrderBy, Outcomes};
+use oncebox::{Context, OrderBy, Outcomes, StoreError, StoreErrorKind};
 use oncebox_testkit::store::Setup;
 
 use super::rig::*;
@@ -76,4 +78,50 @@ pub(crate) async fn ordered_batch_handlers_get_consecutive_runs_of_one_type<F: E
         .lanes(1);
     run_dry(ordered, &source).await;
     assert_eq!(*calls.lock().unwrap(), ["a:01", "b:2", "a:3"]);
+}
+
+pub(crate) async fn a_batch_handler_past_its_deadline_is_halved<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    source.send_all((0..32).map(|n| note(&n.to_string(), if n == 31 { "slow" } else { "quick" })));
+    let slow_calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&slow_calls);
+    let batched = consumer("c", &setup.store, source.clone())
+        .on_batch("noted", move |ctx: Context<F::Store>, notes: Vec<Note>| {
+            let slow = notes.iter().any(|note| note.text == "slow");
+            counted.fetch_add(usize::from(slow), SeqCst);
+            async move {
+                if slow {
+                    std::future::pending::<()>().await;
+                }
+                write_all::<F>(ctx, notes, Sizes::default()).await
+            }
+        })
+        .lanes(1)
+        .bounds(|bounds| bounds.handler_deadline = Duration::from_millis(100));
+    let stopped = run_until(batched, "the slow one is alone", async |seen| seen.failures == 1 && seen.handled == 31);
+    stopped.await;
+    assert!(slow_calls.load(SeqCst) <= 8, "32 are halved five times, and not tried one by one");
+}
+
+pub(crate) async fn batches_that_get_in_each_other_s_way_shrink<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    source.send_all((0..300).map(|n| note(&n.to_string(), "a")));
+    let sizes = Sizes::default();
+    let recorded = Arc::clone(&sizes);
+    let contended = consumer("c", &setup.store, source.clone())
+        .on_batch("noted", move |ctx: Context<F::Store>, notes: Vec<Note>| {
+            let sizes = Arc::clone(&recorded);
+            async move {
+                if notes.len() > 1 {
+                    sizes.lock().unwrap().push(notes.len());
+                    return Err(StoreError::new(StoreErrorKind::Contended, "lock a row", "deadlock").into());
+                }
+                write_all::<F>(ctx, notes, Sizes::default()).await
+            }
+        })
+        .lanes(1);
+    run_dry(contended, &source).await;
+    let sizes = sizes.lock().unwrap();
+    // From a hundred it takes seven halvings; singles that went well since then prove nothing about batches.
+    assert!(sizes.iter().skip(8).all(|size| *size <= 4), "{sizes:?}");
 }

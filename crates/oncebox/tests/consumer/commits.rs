@@ -1,6 +1,9 @@
 //! Commits whose answer is lost, and stores that go away.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
 use oncebox::memory::MemorySource;
+use oncebox::{Context, Outcome, Queue};
 
 use oncebox_testkit::faults::{Fault, FaultPlan, Faulty};
 use oncebox_testkit::store::Setup;
@@ -76,4 +79,43 @@ pub(crate) async fn random_faults_at_every_seam_lose_and_double_nothing<F: Engin
     run_dry(unlucky, &source).await;
     let expected: Vec<String> = (0..60).map(|n| format!("{n:02}")).collect();
     assert_eq!(effects(&setup).await, expected);
+}
+
+pub(crate) async fn an_unknown_commit_counts_once_and_its_copies_are_duplicates<F: EngineFixture>(setup: Setup<F>) {
+    let plan = FaultPlan::default();
+    let store = Faulty::new(setup.store.clone(), plan.clone());
+    let source = MemorySource::new();
+    source.send_all([note("1", "a"), note("1", "a")]);
+    plan.fail("commit", Fault::AfterDoing, 1);
+    let seen = run_dry(consumer("c", &store, source.clone()).on("noted", write!(F)).lanes(1), &source).await;
+    assert_eq!((seen.handled, seen.transport_duplicates), (1, 1));
+    // A duplicate whose own commit is in doubt stays a duplicate.
+    source.send(note("1", "a"));
+    plan.fail("commit", Fault::AfterDoing, 1);
+    let seen = run_dry(consumer("c", &store, source.clone()).on("noted", write!(F)).lanes(1), &source).await;
+    assert_eq!((seen.handled, seen.transport_duplicates, seen.unknown_commits), (0, 1, 1));
+}
+
+pub(crate) async fn an_unknown_commit_on_the_embedded_queue_is_found_to_be_ours<F: EngineFixture>(setup: Setup<F>) {
+    let plan = FaultPlan::default();
+    let store = Faulty::new(setup.store.clone(), plan.clone());
+    let queue = Queue::new(store.clone(), "notes").unwrap();
+    queue.send([note("1", "a"), note("2", "b")]).await.unwrap();
+    let (armed, arming) = (AtomicBool::new(false), plan.clone());
+    let queued = consumer("c", &store, queue)
+        .on("noted", move |mut ctx: Context<Faulty<F::Store>>, note: Note| {
+            if !armed.swap(true, SeqCst) {
+                // Now, and not earlier: leasing commits too.
+                arming.fail("commit", Fault::AfterDoing, 1);
+            }
+            async move {
+                F::write_effect(ctx.db(), &note.text).await?;
+                Ok(Outcome::applied())
+            }
+        })
+        .lanes(1)
+        .bounds(|bounds| bounds.in_flight_max = 2);
+    let seen = run_until(queued, "both are handled", async |seen| seen.handled == 2).await;
+    assert_eq!(effects(&setup).await, ["a", "b"]);
+    assert_eq!((seen.unknown_commits, seen.leases_lost), (1, 0));
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use oncebox::memory::MemorySource;
 
-use oncebox::{Context, HookRuns, Outcome, OutcomeKind, Store};
+use oncebox::{Context, HookRuns, Outcome, OutcomeKind, Store, StoreError, StoreErrorKind};
 use oncebox_testkit::store::Setup;
 
 use super::rig::*;
@@ -217,4 +217,47 @@ pub(crate) async fn a_handler_that_keeps_its_context_commits_nothing<F: EngineFi
     })
     .await;
     assert_eq!(effects(&setup).await, ["a"]);
+}
+
+/// A payload whose decoding panics on one text.
+struct Bomb(String);
+
+impl<'de> serde::Deserialize<'de> for Bomb {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Note { text } = Note::deserialize(deserializer)?;
+        assert_ne!(text, "bomb", "the case said so");
+        Ok(Self(text))
+    }
+}
+
+pub(crate) async fn a_panic_while_decoding_harms_only_its_message<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    source.send_all([note("1", "a"), note("2", "bomb"), note("3", "b")]);
+    let decoding = consumer("c", &setup.store, source.clone())
+        .on("noted", |mut ctx: Context<F::Store>, Bomb(text): Bomb| async move {
+            F::write_effect(ctx.db(), &text).await?;
+            Ok(Outcome::applied())
+        })
+        .lanes(1);
+    run_until(decoding, "the others are done", async |seen| seen.handled == 2 && seen.failures >= 2).await;
+    assert_eq!(effects(&setup).await, ["a", "b"]);
+    assert_eq!(source.backlog(), 1);
+}
+
+pub(crate) async fn a_handler_during_which_a_store_goes_away_is_judged<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    source.send_all([note("1", "bad"), note("2", "a"), note("3", "b")]);
+    let elsewhere = consumer("c", &setup.store, source.clone())
+        .on("noted", |mut ctx: Context<F::Store>, note: Note| async move {
+            if note.text == "bad" {
+                // Another database of the handler's own, or this message takes the connection down each time.
+                return Err(StoreError::new(StoreErrorKind::Unavailable, "ask elsewhere", "it is down").into());
+            }
+            F::write_effect(ctx.db(), &note.text).await?;
+            Ok(Outcome::applied())
+        })
+        .lanes(1);
+    run_until(elsewhere, "the others are done", async |seen| seen.handled == 2 && seen.failures >= 1).await;
+    assert_eq!(effects(&setup).await, ["a", "b"]);
+    assert_eq!(source.backlog(), 1);
 }

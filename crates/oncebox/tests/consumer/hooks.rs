@@ -53,3 +53,18 @@ pub(crate) async fn a_hook_that_asks_for_it_runs_again_on_a_duplicate<F: EngineF
         assert_eq!(ran.load(SeqCst), expected);
     }
 }
+
+pub(crate) async fn a_hook_that_panics_before_it_begins_harms_nobody<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    source.send_all([note("1", "a"), note("2", "b")]);
+    let hooked = consumer("c", &setup.store, source.clone())
+        .on("noted", write::<F>)
+        .after_commit(HookRuns::Once, |message, _| {
+            assert!(message.id.is_none(), "the case said so");
+            async {}
+        })
+        .lanes(1)
+        .bounds(|bounds| bounds.batch_messages_max = 1);
+    let seen = run_dry(hooked, &source).await;
+    assert_eq!((effects(&setup).await.len(), seen.handled), (2, 2));
+}

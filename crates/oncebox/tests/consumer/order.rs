@@ -1,13 +1,15 @@
 //! Order per key.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use oncebox::consumer::{RunError, StartError};
 use oncebox::memory::MemorySource;
 
-use oncebox::{Context, OrderBy, Outcome, Queue};
+use oncebox::{Context, KeyStrategy, OrderBy, Outcome, Queue, StoreError, StoreErrorKind};
+use oncebox_testkit::eventually;
 use oncebox_testkit::store::Setup;
 
 use super::rig::*;
@@ -86,4 +88,81 @@ pub(crate) async fn a_failed_message_holds_back_only_its_own_key<F: EngineFixtur
     let seen = run_until(ordered, "the stuck one failed ten times", async |seen| seen.failures >= 10).await;
     assert_eq!(effects(&setup).await, ["free:3", "free:5"]);
     assert_eq!((seen.handled, source.backlog()), (2, 3));
+}
+
+pub(crate) async fn a_contended_head_holds_back_its_key<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    source.send_all(["1", "2", "3"].map(|n| note(n, &format!("k:{n}")).with_order_key("k")));
+    let tries = Arc::new(AtomicUsize::new(0));
+    let ordered = consumer("c", &setup.store, source.clone())
+        .on("noted", move |mut ctx: Context<F::Store>, note: Note| {
+            let tries = Arc::clone(&tries);
+            async move {
+                // Longer in the way than a message alone waits, so that it is released and comes again.
+                if note.text == "k:1" && tries.fetch_add(1, SeqCst) < 5 {
+                    return Err(StoreError::new(StoreErrorKind::Contended, "lock a row", "someone has it").into());
+                }
+                F::write_effect(ctx.db(), &note.text).await?;
+                Ok(Outcome::applied())
+            }
+        })
+        .order_by(OrderBy::MessageKey)
+        .bounds(|bounds| bounds.contended_tries_max = 2);
+    let seen = run_dry(ordered, &source).await;
+    assert_eq!(F::effects(&setup.store).await, ["k:1", "k:2", "k:3"]);
+    assert!(seen.released > 0 && seen.failures == 0, "{seen:?}");
+}
+
+pub(crate) async fn nothing_overtakes_a_conflict_of_its_key<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    let ordered = |max| {
+        consumer("c", &setup.store, source.clone())
+            .on("noted", write::<F>)
+            .order_by(OrderBy::MessageKey)
+            .bounds(move |bounds| bounds.batch_messages_max = max)
+    };
+    source.send(note("x", "k:1").with_order_key("k"));
+    run_dry(ordered(1), &source).await;
+    source.send_all([note("x", "k:2").with_order_key("k"), note("y", "k:3").with_order_key("k")]);
+    for max in [1, 100] {
+        run_until(ordered(max), "two conflicts", async |seen| seen.conflicts >= 2).await;
+        assert_eq!(effects(&setup).await, ["k:1"], "in batches of {max}");
+    }
+}
+
+pub(crate) async fn nothing_overtakes_a_message_that_must_wait<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    let message = |id, business: &str, text: &str| {
+        let message = note(id, text).with_json(&serde_json::json!({ "text": text, "b": business })).unwrap();
+        message.with_order_key("k")
+    };
+    source.send(message("1", "x", "k:1"));
+    run_dry(consumer("c", &setup.store, source.clone()).on("noted", write::<F>), &source).await;
+    // Since then a business key is claimed too: the second message shares the first one's and waits for the store to
+    // judge; the third must not pass it.
+    source.send_all([message("1", "x", "k:1"), message("2", "x", "k:2"), message("3", "y", "k:3")]);
+    let ordered = consumer("c", &setup.store, source.clone())
+        .on("noted", write::<F>)
+        .order_by(OrderBy::MessageKey)
+        .business_key(KeyStrategy::template("{b}").unwrap());
+    run_dry(ordered, &source).await;
+    assert_eq!(F::effects(&setup.store).await, ["k:1", "k:2", "k:3"]);
+}
+
+pub(crate) async fn an_order_that_the_source_does_not_know_is_refused<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    source.send(note("1", "a"));
+    let by_text = || {
+        let consumer = consumer("c", &setup.store, source.clone()).on("noted", write::<F>);
+        consumer.order_by(OrderBy::template("{text}").unwrap())
+    };
+    run_until(by_text(), "it failed", async |seen| seen.failures >= 1).await;
+    let stored = by_text().stored();
+    let stats = stored.front_stats();
+    stored.run(eventually("it failed", async || stats.snapshot().failures >= 1)).await.unwrap();
+    assert_eq!((effects(&setup).await.len(), source.backlog()), (0, 1));
+    // Sent under the key that the order asks for, it is handled.
+    source.send(note("2", "b").with_order_key("b"));
+    run_until(by_text(), "the other is handled", async |seen| seen.handled == 1).await;
+    assert_eq!(effects(&setup).await, ["b"]);
 }

@@ -85,6 +85,10 @@ pub trait Dialect: fmt::Debug + Send + Sync + Sized + 'static {
     #[doc(hidden)]
     fn alive(&self, open: &Self::Open) -> Result<(), StoreError>;
 
+    /// Asks the database whether it is; `Breached` if someone else has ended it.
+    #[doc(hidden)]
+    fn verify(&self, open: &mut Self::Open) -> impl Future<Output = Result<(), StoreError>> + Send;
+
     /// Seals, then commits.
     #[doc(hidden)]
     fn commit(&self, open: Self::Open) -> impl Future<Output = Ended<Self::Idle, Self::Doubt>> + Send;

@@ -131,7 +131,8 @@ impl PostgresDialect {
         let Some(mut row) = rows.next() else { return Err(lost("the seal got no answer")) };
         let (mark, durability) = (row.text()?, row.text()?);
         if mark != transactions.to_string() {
-            return Err(lost("the transaction that claimed has ended; the handler ran COMMIT or ROLLBACK itself"));
+            let why = "the transaction that claimed has ended; the handler ran COMMIT or ROLLBACK itself";
+            return Err(StoreError::new(StoreErrorKind::Breached, "commit", why));
         }
         if durability != *synchronous_commit {
             let why = format!("the handler changed synchronous_commit from {synchronous_commit} to {durability}");
@@ -231,6 +232,18 @@ impl Dialect for PostgresDialect {
             1 => Ok(()),
             0 => Err(lost("the transaction was rolled back, probably by a nested begin that was cancelled")),
             _ => Err(lost("a nested transaction was left open")),
+        }
+    }
+
+    async fn verify(&self, open: &mut PostgresOpen) -> Result<(), StoreError> {
+        // A cancelled nested begin has queued a ROLLBACK of everything: ended, and nothing committed.
+        if depth(&open.idle.connection) == 0 {
+            return Ok(());
+        }
+        match timeout(GRACE, self.seal(open)).await {
+            Ok(Err(error)) if error.kind() == StoreErrorKind::Breached => Err(error),
+            // Aborted is inside, and a connection that is gone took its transaction along.
+            _ => Ok(()),
         }
     }
 

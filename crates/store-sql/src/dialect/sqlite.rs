@@ -238,6 +238,11 @@ impl Dialect for SqliteDialect {
         if open.is_alive() { Ok(()) } else { Err(lost("the transaction has ended, or a nested one was left open")) }
     }
 
+    async fn verify(&self, _open: &mut SqliteOpen) -> Result<(), StoreError> {
+        // The commit hook lets nobody else commit.
+        Ok(())
+    }
+
     async fn commit(&self, mut open: SqliteOpen) -> Ended<SqliteIdle, SqliteDoubt> {
         let rolled_back = |error| Ended::RolledBack { session: Some(SqliteIdle), error };
         // What a cancelled handler left in the queue of the connection's thread runs first: only then can we look.

@@ -215,6 +215,10 @@ impl<S: Store> Transaction for FaultyTx<S> {
         if self.broken { Err(lost("go on")) } else { self.inner.alive() }
     }
 
+    async fn verify(&mut self) -> Result<(), StoreError> {
+        self.inner.verify().await
+    }
+
     async fn commit(self) -> Ended<FaultySession<S>, FaultyDoubt<S>> {
         let Self { inner, plan, broken } = self;
         let fault = plan.next("commit").await;
