@@ -13,7 +13,7 @@ use oncebox_core::queue::{
     Enqueue, HeldLane, Keep, LaneRequest, LeaseRequest, Leased, QueueId, QueueSpec, QueueStore, QueueTx,
 };
 use oncebox_core::{Clock, ConsumerName, Message, StoreErrorKind, SystemClock, Transaction};
-use oncebox_testkit::ManualClock;
+use oncebox_testkit::{ManualClock, eventually, stays_pending};
 use uuid::Uuid;
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -52,10 +52,13 @@ async fn hold<S: QueueStore>(store: &S, queue: QueueId, owner: Uuid) -> Vec<Held
 async fn a_lease_ends_by_the_stores_clock<S: QueueStore>(store: S) {
     let (spec, queue) = open(&store, None).await;
     add(&store, &spec, queue, &["a", "b"]).await;
-    assert_eq!(lease(&store, queue, Duration::from_millis(40), None).await.len(), 2);
+    assert_eq!(lease(&store, queue, Duration::from_millis(400), None).await.len(), 2);
     assert!(lease(&store, queue, LEASE, None).await.is_empty(), "they are leased");
-    tokio::time::sleep(Duration::from_millis(60)).await;
-    let again = lease(&store, queue, LEASE, None).await;
+    let again = eventually("their leases end", async || {
+        let again = lease(&store, queue, LEASE, None).await;
+        (!again.is_empty()).then_some(again)
+    })
+    .await;
     assert_eq!(again.iter().map(|leased| leased.receipt.fence).collect::<Vec<_>>(), [2, 2]);
 }
 
@@ -108,11 +111,11 @@ async fn a_locked_row_is_waited_for_in_order() {
     // The first lease has run out. Its holder extends it late, while another lease is already waiting for the row.
     let mut late = begin(&store).await;
     late.extend(queue, &[first[0].receipt], LEASE).await.unwrap();
-    let waiting = {
+    let mut waiting = {
         let (store, lanes) = (store.clone(), lanes.clone());
         tokio::task::JoinSet::from_iter([async move { lease(&store, queue, LEASE, Some(lanes)).await }])
     };
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(stays_pending(waiting.join_next()).await, "it waits for the row");
     commit(late).await;
     assert!(waiting.join_all().await.remove(0).is_empty(), "the second message waits behind the first");
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use common::{PostgresPlace, begin, claim, consumer, fingerprint, look, poll_once, request};
 use oncebox_core::{Claim, ConsumerId, Ended, Inbox, Session, Store, StoreErrorKind, Transaction};
 use oncebox_store_sql::{Postgres, SqlTx};
+use oncebox_testkit::stays_pending;
 use sqlx::{Connection, Executor};
 
 type Tx = SqlTx<oncebox_store_sql::dialect::PostgresDialect>;
@@ -170,8 +171,8 @@ async fn who_waits_for_a_key_is_answered_by_its_holders_fate() {
         let holder = setup.claimed().await;
         let mut waiter = begin(&setup.store).await;
         let asked = request(setup.consumer, "a");
-        let waiting = tokio::task::JoinSet::from_iter([async move { claim(&mut waiter, &asked).await }]);
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let mut waiting = tokio::task::JoinSet::from_iter([async move { claim(&mut waiter, &asked).await }]);
+        assert!(stays_pending(waiting.join_next()).await, "it waits for the holder");
         if commits {
             common::commit(holder).await;
         } else {

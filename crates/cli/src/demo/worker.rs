@@ -92,7 +92,7 @@ async fn consume<S: Effects>(store: S, place: Place, args: &Args) -> anyhow::Res
     let table = place.effects();
     let consumer = Consumer::new("demo", store, queue)
         .on("payment.received", move |ctx, payment| apply::<S>(ctx, payment, table.clone()))
-        .lanes(2)
+        .lanes(4)
         .bounds(|bounds| {
             // Small steps, so that kills find every stage of many messages.
             bounds.batch_messages_max = 8;

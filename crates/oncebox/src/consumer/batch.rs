@@ -6,16 +6,32 @@ use oncebox_core::{ConsumerId, Key};
 
 use super::identity::Claims;
 
-/// How many messages go into one transaction: grows by one, halves on conflict or failure.
+/// How many messages go into one transaction: grows by one, halves on conflict or failure. At the start, before anything
+/// went wrong, it doubles.
+///
+/// A conflict costs more than a batch saves, so each one also quadruples the successes it takes to grow again: where lanes
+/// keep meeting on the same rows, the next try at a larger batch becomes rare.
 #[derive(Debug)]
 pub(super) struct Pace {
     limit: usize,
     max: usize,
+    /// Successes since it last grew.
+    credit: u32,
+    /// Successes it takes to grow.
+    price: u32,
+    /// Nothing went wrong yet.
+    untroubled: bool,
 }
+
+/// The first batch: enough to be worth a commit, little to lose where lanes meet on the same rows.
+const FIRST: usize = 8;
+
+/// The most successes it takes to try a larger batch again.
+const PRICE_MAX: u32 = 1024;
 
 impl Pace {
     pub(super) fn new(max: usize) -> Self {
-        Self { limit: max, max }
+        Self { limit: FIRST.min(max), max, credit: 0, price: 1, untroubled: true }
     }
 
     pub(super) fn limit(&self) -> usize {
@@ -23,11 +39,27 @@ impl Pace {
     }
 
     pub(super) fn went_well(&mut self) {
-        self.limit = (self.limit + 1).min(self.max);
+        self.credit += 1;
+        if self.credit >= self.price {
+            self.credit = 0;
+            // Forgiven slowly: the rows that were hot a moment ago probably still are.
+            self.price = (self.price - self.price.div_ceil(8)).max(1);
+            let step = if self.untroubled { self.limit } else { 1 };
+            self.limit = (self.limit + step).min(self.max);
+        }
     }
 
+    /// A message failed.
     pub(super) fn went_badly(&mut self) {
+        self.untroubled = false;
         self.limit = (self.limit / 2).max(1);
+    }
+
+    /// Others were in the way.
+    pub(super) fn was_contended(&mut self) {
+        self.went_badly();
+        self.credit = 0;
+        self.price = (self.price * 4).min(PRICE_MAX);
     }
 }
 
@@ -127,6 +159,10 @@ mod tests {
     #[test]
     fn pace_halves_and_grows_by_one() {
         let mut pace = Pace::new(100);
+        for _ in 0..4 {
+            pace.went_well();
+        }
+        assert_eq!(pace.limit(), 100, "from eight, it doubles");
         pace.went_badly();
         pace.went_badly();
         assert_eq!(pace.limit(), 25);
@@ -137,6 +173,26 @@ mod tests {
         }
         assert_eq!(pace.limit(), 1);
         for _ in 0..200 {
+            pace.went_well();
+        }
+        assert_eq!(pace.limit(), 100);
+    }
+
+    #[test]
+    fn a_larger_batch_is_tried_ever_more_rarely_while_it_meets_others() {
+        let mut pace = Pace::new(100);
+        let mut conflicts = 0;
+        for _ in 0..10_000 {
+            if pace.limit() > 1 {
+                conflicts += 1;
+                pace.was_contended();
+            } else {
+                pace.went_well();
+            }
+        }
+        assert!(conflicts < 40, "{conflicts} conflicts in 10,000 transactions");
+        // And once the way is free, it recovers.
+        for _ in 0..12_000 {
             pace.went_well();
         }
         assert_eq!(pace.limit(), 100);

@@ -247,7 +247,7 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
             }
             StoreErrorKind::Contended if !alone => {
                 Stats::add(&self.engine.stats.contended, 1);
-                self.pace.went_badly();
+                self.pace.was_contended();
                 for work in works.into_iter().rev() {
                     groups.push_front(Group::new(vec![work]));
                 }

@@ -22,7 +22,7 @@ pub async fn a_consumer_keeps_its_id<F: StoreFixture>(setup: Setup<F>) {
 /// Names that differ in case or in a sign are different consumers.
 pub async fn different_names_get_different_ids<F: StoreFixture>(setup: Setup<F>) {
     let longest = "n".repeat(100);
-    let names = ["billing", "Billing", "BILLING", "billing.", "*", "'", "\\", "%", "_", "a", "b", &longest];
+    let names = ["billing", "Billing", "BILLING", "billing.", "**", "'", "\\", "%", "_", "a", "b", &longest];
     let mut ids = BTreeSet::new();
     for name in names {
         assert!(ids.insert(consumer(&setup.store, name).await), "consumer {name} got the id of another");
