@@ -3,6 +3,7 @@
 //! Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 it was tried and failed (for `demo`: something was lost
 //! or doubled), 2 the command line is wrong.
 
+mod bench;
 mod demo;
 
 use std::process::ExitCode;
@@ -21,6 +22,8 @@ struct Cli {
 enum Verb {
     /// Kill workers while messages pass, then count the effects.
     Demo(demo::Args),
+    /// Measure what Oncebox costs, against the same work written by hand.
+    Bench(bench::Args),
     /// One worker of the demo.
     #[command(hide = true)]
     DemoWorker(demo::worker::Args),
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
     };
     let done = match verb {
         Verb::Demo(args) => runtime.block_on(demo::run(args)),
+        Verb::Bench(args) => runtime.block_on(bench::run(args)),
         Verb::DemoWorker(args) => runtime.block_on(demo::worker::run(args)).map(|()| ExitCode::SUCCESS),
     };
     // Blocking reads of stdin must not hold up the end.
