@@ -66,19 +66,21 @@
 //! | [`eventually`](fn@eventually) | wait for what another task does, with one deadline and a name for it |
 //! | [`faults`] | lose a call or its answer, at any seam, by hand, by chance or at each call in turn |
 //! | `crash` | kill, fail, delay or hang a process at a named place; with the feature `crashpoints` |
+//! | `proxy` | cut, delay or swallow what goes over a connection, and cut inside COMMIT; with the feature `proxy` |
 //!
 //! # What it does not do
 //!
-//! It starts no server and kills no process: a fixture finds the one, and the end-to-end tests do the other. Its faults
+//! It starts no server and kills no process: a fixture finds the one, and the end-to-end tests do the other. `faults`
 //! are made at the seams, so they show what the engine does when a store fails, and not whether a driver tells the
-//! truth about it; that takes a real server that is taken away. A suite that passes says nothing about speed or about
-//! power cuts.
+//! truth about it; that takes a real server, behind `proxy` or taken away. A suite that passes says nothing about speed
+//! or about power cuts.
 //!
 //! # Features
 //!
 //! | feature | for |
 //! | --- | --- |
 //! | `crashpoints` | arming crash points, which the core compiles to nothing without its own feature of this name |
+//! | `proxy` | the TCP proxy, which brings sockets |
 
 pub mod clock;
 #[cfg(feature = "crashpoints")]
@@ -89,6 +91,8 @@ pub mod faults;
 pub mod handler;
 mod hostile;
 mod names;
+#[cfg(feature = "proxy")]
+pub mod proxy;
 mod skip;
 pub mod source;
 pub mod store;

@@ -35,6 +35,8 @@ struct Slots {
 
 struct Slot {
     message: Arc<Message>,
+    /// The message's order key, shared: it is looked at for every message in hand whenever something is received.
+    order_key: Option<Arc<str>>,
     deliveries: u32,
     /// Microseconds since 1970 from which it can be delivered.
     visible_at: i64,
@@ -74,7 +76,9 @@ impl MemorySource {
         for message in messages {
             let place = slots.next;
             slots.next += 1;
-            slots.by_place.insert(place, Slot { message: Arc::new(message), deliveries: 0, visible_at: now });
+            let order_key = message.order_key.as_deref().map(Arc::from);
+            let slot = Slot { message: Arc::new(message), order_key, deliveries: 0, visible_at: now };
+            slots.by_place.insert(place, slot);
         }
         drop(slots);
         self.shared.changed.notify_waiters();
@@ -107,15 +111,15 @@ impl MemorySource {
         let now = self.now();
         let until = now + i64::try_from(self.shared.lease.as_micros()).unwrap_or(i64::MAX / 4);
         let mut slots = self.slots();
-        let mut blocked: HashSet<String> = HashSet::new();
+        let mut blocked: HashSet<Arc<str>> = HashSet::new();
         let mut taken = Vec::new();
         for (&place, slot) in &mut slots.by_place {
             if taken.len() == max {
                 break;
             }
-            let key = slot.message.order_key.as_deref();
+            let key = slot.order_key.as_ref();
             if slot.visible_at > now {
-                blocked.extend(key.map(str::to_owned));
+                blocked.extend(key.cloned());
                 continue;
             }
             if key.is_some_and(|key| blocked.contains(key)) {

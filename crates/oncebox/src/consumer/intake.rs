@@ -96,9 +96,14 @@ async fn dispatch<S: Store, Src: Source<S>>(
     delivery: Delivery<Src::Receipt>,
     wave: u64,
 ) -> Option<Delivery<Src::Receipt>> {
-    let room = tokio::select! {
-        room = take_room(engine, delivery.message.payload.len()) => room,
-        () = engine.stopping() => None,
+    let kib = kib(engine, delivery.message.payload.len());
+    let room = match try_room(engine, kib) {
+        // Mostly there is room: then nothing needs to be waited for.
+        Some(room) => Some(room),
+        None => tokio::select! {
+            room = take_room(engine, kib) => room,
+            () = engine.stopping() => None,
+        },
     };
     let Some(room) = room else { return Some(delivery) };
     let (order_key, misordered) = match order_key(engine, &delivery) {
@@ -129,15 +134,23 @@ async fn give_back<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, deliveries
     }
 }
 
-async fn take_room<S: Store, Src: Source<S>>(
-    engine: &Engine<S, Src>,
-    bytes: usize,
-) -> Option<[OwnedSemaphorePermit; 2]> {
-    // An oversized payload takes all the room there is, for the moment until it is refused.
-    let kib = bytes.min(engine.bounds.in_flight_bytes_max).div_ceil(KIB);
-    let one = Arc::clone(&engine.room).acquire_owned().await.ok()?;
-    let all = Arc::clone(&engine.room_kib).acquire_many_owned(u32::try_from(kib).ok()?).await.ok()?;
+type Room = [OwnedSemaphorePermit; 2];
+
+fn try_room<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, kib: u32) -> Option<Room> {
+    let one = Arc::clone(&engine.room).try_acquire_owned().ok()?;
+    let all = Arc::clone(&engine.room_kib).try_acquire_many_owned(kib).ok()?;
     Some([one, all])
+}
+
+async fn take_room<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, kib: u32) -> Option<Room> {
+    let one = Arc::clone(&engine.room).acquire_owned().await.ok()?;
+    let all = Arc::clone(&engine.room_kib).acquire_many_owned(kib).await.ok()?;
+    Some([one, all])
+}
+
+/// The room that a payload takes. An oversized one takes all there is, for the moment until it is refused.
+fn kib<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, bytes: usize) -> u32 {
+    u32::try_from(room_kib(bytes.min(engine.bounds.in_flight_bytes_max))).unwrap_or(u32::MAX)
 }
 
 /// How many units of room a consumer has for bytes.
