@@ -55,6 +55,9 @@ pub(super) struct Back<T> {
     pub(super) was_away: bool,
 }
 
+/// How often in a row a connection may be lost before it is called an outage.
+const LOST_QUIETLY: u32 = 2;
+
 /// How long a source has to give back what it holds, after the drain.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
@@ -237,21 +240,25 @@ impl<S: Store, Src: Source<S>> Engine<S, Src> {
         self.wave.fetch_add(1, SeqCst) + 1
     }
 
-    /// Waits while the store is away; a connection once it is back, `None` if a shutdown came first.
-    pub(super) async fn wait_for_store(&self, error: StoreError) -> Option<Back<S::Session>> {
-        tracing::debug!(consumer = %self.name, "the connection is lost: {error}");
-        let mut pause = Pause::new(&*self.clock);
-        let mut waiting = None;
+    /// Waits while the store is away; a connection once it is back, `None` if a shutdown came first. `lost` counts how
+    /// often in a row this happened with nothing done in between: a store that lets in and then fails is away as well.
+    pub(super) async fn wait_for_store(&self, error: StoreError, lost: u32) -> Option<Back<S::Session>> {
+        tracing::debug!(consumer = %self.name, lost, "the connection is lost: {error}");
+        let mut pause = Pause::new(&*self.clock, lost);
+        let wait = |error: &StoreError| self.outage.wait(&self.stats, self.name.as_str(), error.to_string());
+        let mut waiting = (lost > LOST_QUIETLY).then(|| wait(&error));
+        let mut was_away = false;
         loop {
             tokio::select! {
                 () = pause.wait() => {}
                 () = self.stopping() => return None,
             }
             match self.store.connect().await {
-                Ok(session) => return Some(Back { session, was_away: waiting.is_some() }),
+                Ok(session) => return Some(Back { session, was_away }),
                 // One lost connection is no outage; a second one that can't be opened is, and its error says where.
                 Err(error) if error.kind() == StoreErrorKind::Unavailable => {
-                    waiting.get_or_insert_with(|| self.outage.wait(&self.stats, self.name.as_str(), error.to_string()));
+                    was_away = true;
+                    waiting.get_or_insert_with(|| wait(&error));
                 }
                 Err(error) => {
                     self.fail(error.to_string());
@@ -266,17 +273,18 @@ impl<S: Store, Src: Source<S>> Engine<S, Src> {
         if planted::is("unknown-as-failed") {
             return true;
         }
-        loop {
+        for lost in 1.. {
             match self.store.resolve(&doubt).await {
                 Ok(()) => return true,
                 Err(error) => {
                     tracing::warn!(consumer = %self.name, "an unknown commit is still in doubt: {error}");
-                    if self.wait_for_store(error).await.is_none() {
+                    if self.wait_for_store(error, lost).await.is_none() {
                         return false;
                     }
                 }
             }
         }
+        false
     }
 }
 

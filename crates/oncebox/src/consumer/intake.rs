@@ -65,7 +65,7 @@ pub(super) async fn run<S: Store, Src: Source<S>>(
                     engine.stats.set_waiting_for(Some(error.to_string()));
                 }
                 tokio::select! {
-                    () = failing.get_or_insert_with(|| Pause::new(&*engine.clock)).wait() => {}
+                    () = failing.get_or_insert_with(|| Pause::new(&*engine.clock, 0)).wait() => {}
                     () = engine.stopping() => {}
                 }
             }

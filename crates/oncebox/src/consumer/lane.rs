@@ -33,6 +33,8 @@ pub(super) struct Lane<S: Store, Src: Source<S>> {
     feed: Feed<S, Src::Receipt>,
     /// The lane's own connection; `None` until the first use and after a loss.
     session: Option<S::Session>,
+    /// How often the store was lost since the last commit.
+    lost: u32,
     pace: Pace,
     /// Order keys whose head went back to the source, each with the wave from which on its messages come in order
     /// again.
@@ -69,7 +71,7 @@ const SHAKEN_MAX: u32 = 2;
 impl<S: Store, Src: Source<S>> Lane<S, Src> {
     pub(super) fn new(engine: Arc<Engine<S, Src>>, feed: Feed<S, Src::Receipt>) -> Self {
         let pace = Pace::new(engine.bounds.batch_messages_max);
-        Self { engine, feed, session: None, pace, blocked: HashMap::new(), left: Vec::new() }
+        Self { engine, feed, session: None, lost: 0, pace, blocked: HashMap::new(), left: Vec::new() }
     }
 
     /// Runs until the feed ends. Once a shutdown is asked for, what has not begun is released.
@@ -130,6 +132,7 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
         match end {
             End::Committed { session, fates, hooks } => {
                 self.session = Some(session);
+                self.lost = 0;
                 if whole {
                     self.pace.went_well();
                 }
@@ -220,7 +223,8 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
         match error.kind() {
             StoreErrorKind::Unavailable => {
                 let reason = error.to_string();
-                let back = self.engine.wait_for_store(error).await;
+                let back = self.engine.wait_for_store(error, self.lost).await;
+                self.lost = self.lost.saturating_add(1);
                 let was_there = back.as_ref().is_some_and(|back| !back.was_away);
                 let Some(back) = back else { return self.give_back(works).await };
                 self.session = Some(back.session);

@@ -79,8 +79,9 @@ pub(super) struct Pause<'c> {
 }
 
 impl<'c> Pause<'c> {
-    pub(super) fn new(clock: &'c dyn Clock) -> Self {
-        Self { clock, tries: 0 }
+    /// The first wait is as long as the one after `tries` waits.
+    pub(super) fn new(clock: &'c dyn Clock, tries: u32) -> Self {
+        Self { clock, tries }
     }
 
     pub(super) async fn wait(&mut self) {

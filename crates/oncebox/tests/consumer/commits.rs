@@ -119,3 +119,21 @@ pub(crate) async fn an_unknown_commit_on_the_embedded_queue_is_found_to_be_ours<
     assert_eq!(effects(&setup).await, ["a", "b"]);
     assert_eq!((seen.unknown_commits, seen.leases_lost), (1, 0));
 }
+
+pub(crate) async fn a_store_that_lets_in_and_then_fails_is_waited_for<F: EngineFixture>(setup: Setup<F>) {
+    let plan = FaultPlan::default();
+    let store = Faulty::new(setup.store.clone(), plan.clone());
+    let source = MemorySource::new();
+    source.send(note("1", "a"));
+    // Connections open, and nothing works on them: a full disk, a server that is still starting.
+    plan.fail("begin", Fault::BeforeDoing, 5);
+    let unlucky = consumer("c", &store, source.clone()).on("noted", write!(F)).lanes(1);
+    let mut waited_for = None;
+    let seen = run_until(unlucky, "it is done", async |seen| {
+        waited_for = waited_for.take().or(seen.waiting_for.clone());
+        source.backlog() == 0
+    })
+    .await;
+    assert!(waited_for.is_some(), "it says what it waits for");
+    assert_eq!((seen.handled, seen.failures), (1, 0));
+}
