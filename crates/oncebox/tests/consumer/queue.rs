@@ -10,7 +10,7 @@ use super::order::{by_key, unreliable};
 use super::rig::*;
 
 /// Short, so that cases in which it ends are quick.
-const LEASE: Duration = Duration::from_millis(600);
+const LEASE: Duration = Duration::from_millis(1_200);
 
 pub(crate) async fn queued_messages_are_settled_in_their_own_transaction<F: EngineFixture>(setup: Setup<F>) {
     let queue = Queue::new(setup.store.clone(), "notes").unwrap();

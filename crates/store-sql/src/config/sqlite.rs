@@ -93,7 +93,8 @@ impl SqliteBuilder {
             // Without it, macOS reports what still lies in the drive's cache as written. Elsewhere it does nothing.
             .pragma("fullfsync", "ON")
             .foreign_keys(true)
-            .busy_timeout(self.busy_timeout);
+            // Waiting for the file is ours, in `begin`: SQLite's own wait is too patient beside a busy process.
+            .busy_timeout(Duration::ZERO);
         let place = format!("sqlite at {}", options.get_filename().display());
         let durable = matches!(self.synchronous, SqliteSynchronous::Full);
         Ok(SqliteDialect::new(options, place, self.busy_timeout, durable))

@@ -26,6 +26,9 @@ use crate::schema::Migration;
 
 /// Older ones can damage a write-ahead log when it is reset.
 const VERSION_MIN: [u32; 3] = [3, 51, 3];
+/// How often to look whether another process has let go of the file. Nothing queues for it, and SQLite's own wait looks
+/// ever more rarely, up to ten times a second: beside a busy process, that is hardly ever.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// An abandoned statement looks up this often, in steps of SQLite's virtual machine: every few milliseconds.
 const STEPS_BETWEEN_LOOKS: i32 = 100_000;
 
@@ -206,6 +209,7 @@ impl Dialect for SqliteDialect {
         let attempted = "begin a transaction";
         // Row locks, which `lock_wait` is about, do not exist here. The whole file is the lock, so the wait gets room.
         let wait = lock_wait.max(self.busy_timeout);
+        let deadline = Instant::now() + wait;
         let Ok(mut place) = timeout(wait, Arc::clone(&self.writer).lock_owned()).await else {
             let why = "other transactions of this process hold the database";
             return Err(StoreError::new(StoreErrorKind::Contended, attempted, why));
@@ -217,16 +221,20 @@ impl Dialect for SqliteDialect {
         writer.watch.sealed.store(false, Ordering::Release);
         let rollbacks_before = writer.watch.rollbacks.load(Ordering::Acquire);
         // IMMEDIATE: a transaction that turns into a writer halfway is refused at once, whatever the timeout.
-        let statement = SqlStr::from_static("BEGIN IMMEDIATE");
-        match SqliteTransactionManager::begin(&mut writer.connection, Some(statement)).await {
-            Ok(()) => Ok(SqliteOpen { writer, rollbacks_before, place }),
-            Err(error) => {
-                let error = ours(attempted, error);
-                if error.kind() == StoreErrorKind::Contended {
-                    *place = Some(writer);
-                }
-                Err(error)
+        loop {
+            let statement = SqlStr::from_static("BEGIN IMMEDIATE");
+            let Err(error) = SqliteTransactionManager::begin(&mut writer.connection, Some(statement)).await else {
+                return Ok(SqliteOpen { writer, rollbacks_before, place });
+            };
+            let error = ours(attempted, error);
+            if error.kind() != StoreErrorKind::Contended {
+                return Err(error);
             }
+            if Instant::now() >= deadline {
+                *place = Some(writer);
+                return Err(error);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
 
