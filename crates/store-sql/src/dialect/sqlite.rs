@@ -209,7 +209,6 @@ impl Dialect for SqliteDialect {
         let attempted = "begin a transaction";
         // Row locks, which `lock_wait` is about, do not exist here. The whole file is the lock, so the wait gets room.
         let wait = lock_wait.max(self.busy_timeout);
-        let deadline = Instant::now() + wait;
         let Ok(mut place) = timeout(wait, Arc::clone(&self.writer).lock_owned()).await else {
             let why = "other transactions of this process hold the database";
             return Err(StoreError::new(StoreErrorKind::Contended, attempted, why));
@@ -221,6 +220,7 @@ impl Dialect for SqliteDialect {
         writer.watch.sealed.store(false, Ordering::Release);
         let rollbacks_before = writer.watch.rollbacks.load(Ordering::Acquire);
         // IMMEDIATE: a transaction that turns into a writer halfway is refused at once, whatever the timeout.
+        let deadline = Instant::now() + self.busy_timeout;
         loop {
             let statement = SqlStr::from_static("BEGIN IMMEDIATE");
             let Err(error) = SqliteTransactionManager::begin(&mut writer.connection, Some(statement)).await else {
