@@ -104,7 +104,8 @@ pub trait Transaction: Inbox + fmt::Debug + Send + 'static {
 pub enum Ended<S, D> {
     /// Durable.
     Committed(S),
-    /// Certainly not committed.
+    /// Not committed by us, and certainly not at all, unless the error is `Breached`: then a handler ended the
+    /// transaction, and nobody may go on as if nothing had been committed.
     RolledBack {
         /// The connection, if it can be used again.
         session: Option<S>,

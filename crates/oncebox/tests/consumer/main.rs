@@ -99,4 +99,5 @@ on_every_store! {
     commits::an_unknown_commit_on_the_embedded_queue_is_found_to_be_ours,
     bad_input::large_payloads_are_received_a_few_at_a_time,
     commits::a_store_that_lets_in_and_then_fails_is_waited_for,
+    queue::a_handler_slower_than_its_lease_keeps_its_message,
 }

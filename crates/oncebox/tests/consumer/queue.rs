@@ -1,10 +1,12 @@
 //! Consumers of the queue in the store itself.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox::{Drained, OrderBy, Queue};
+use oncebox::{Context, Drained, OrderBy, Outcome, Queue};
 use oncebox_testkit::store::Setup;
 use oncebox_testkit::{ManualClock, eventually};
+use tokio::sync::Semaphore;
 
 use super::order::{by_key, unreliable};
 use super::rig::*;
@@ -90,4 +92,30 @@ pub(crate) async fn a_queue_of_another_database_is_refused<F: EngineFixture>(set
     let error =
         consumer("c", &setup.store, queue).on("noted", write::<F>).run(std::future::ready(())).await.unwrap_err();
     assert!(error.to_string().contains("another database"), "{error}");
+}
+
+pub(crate) async fn a_handler_slower_than_its_lease_keeps_its_message<F: EngineFixture>(setup: Setup<F>) {
+    let queue = Queue::new(setup.store.clone(), "notes").unwrap().lease(Duration::from_millis(1_500));
+    queue.send([note("1", "a")]).await.unwrap();
+    let gate = Arc::new(Semaphore::new(0));
+    let waited_at = Arc::clone(&gate);
+    let slow = consumer("c", &setup.store, queue).on("noted", move |mut ctx: Context<F::Store>, note: Note| {
+        let gate = Arc::clone(&waited_at);
+        async move {
+            F::write_effect(ctx.db(), &note.text).await?;
+            let _ = gate.acquire().await;
+            Ok(Outcome::applied())
+        }
+    });
+    let started = tokio::time::Instant::now();
+    let handled = run_until(slow, "it is handled", async |seen| {
+        // Three leases later.
+        if started.elapsed() >= Duration::from_millis(4_500) {
+            gate.add_permits(1);
+        }
+        seen.handled == 1
+    });
+    let seen = in_real_time(&setup.clock, handled).await;
+    assert_eq!((seen.deliveries, seen.leases_lost), (1, 0), "its lease was renewed while it worked");
+    assert_eq!(effects(&setup).await, ["a"]);
 }
