@@ -94,6 +94,20 @@ impl<R> Delivery<R> {
         Self { message: message.into(), coordinate: None, count: None, lane: None, receipt: Arc::new(receipt) }
     }
 
+    /// The same arrival again, for planted bugs: settling one of the two takes nothing from the other.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn twin(&self) -> Self {
+        let Self { message, coordinate, count, lane, receipt } = self;
+        Self {
+            message: Arc::clone(message),
+            coordinate: coordinate.clone(),
+            count: *count,
+            lane: *lane,
+            receipt: Arc::clone(receipt),
+        }
+    }
+
     /// What the source needs to settle it.
     pub fn receipt(&self) -> &Arc<R> {
         &self.receipt

@@ -31,7 +31,14 @@ pub struct Queue<S: QueueStore> {
     owner: Uuid,
     shared: Mutex<Shared>,
     /// The queue's own connection, for everything but settling.
-    session: tokio::sync::Mutex<Option<S::Session>>,
+    own: tokio::sync::Mutex<Own<S>>,
+}
+
+/// A connection, and what became of an earlier one.
+struct Own<S: QueueStore> {
+    session: Option<S::Session>,
+    /// A transaction whose end is unknown. As long as it may live, it may hold locks that nobody else gets past.
+    doubt: Option<S::Doubt>,
 }
 
 #[derive(Default)]
@@ -91,7 +98,7 @@ impl<S: QueueStore> Queue<S> {
             keep: Keep::Nothing,
             owner: SystemClock.id(),
             shared: Mutex::default(),
-            session: tokio::sync::Mutex::new(None),
+            own: tokio::sync::Mutex::new(Own { session: None, doubt: None }),
         }
     }
 
@@ -147,13 +154,14 @@ impl<S: QueueStore> Queue<S> {
     }
 
     /// Runs `work` in a transaction on the queue's own connection and commits. An unknown commit is an error here:
-    /// leases and releases that may or may not have happened are put right by time.
+    /// leases and releases that may or may not have happened are put right by time, once its session is gone.
     async fn in_transaction<T, Fut>(&self, work: impl FnOnce(S::Tx) -> Fut) -> Result<T, StoreError>
     where
         Fut: Future<Output = (S::Tx, Result<T, StoreError>)>,
     {
-        let mut slot = self.session.lock().await;
-        let session = match slot.take() {
+        let mut own = self.own.lock().await;
+        self.resolve(&mut own).await?;
+        let session = match own.session.take() {
             Some(session) => session,
             None => self.store.connect().await?,
         };
@@ -161,21 +169,35 @@ impl<S: QueueStore> Queue<S> {
         let (tx, done) = work(tx).await;
         match done {
             Err(error) => {
-                *slot = tx.rollback().await;
+                own.session = tx.rollback().await;
                 Err(error)
             }
             Ok(done) => match tx.commit().await {
                 Ended::Committed(session) => {
-                    *slot = Some(session);
+                    own.session = Some(session);
                     Ok(done)
                 }
                 Ended::RolledBack { session, error } => {
-                    *slot = session;
+                    own.session = session;
                     Err(error)
                 }
-                Ended::Unknown { error, .. } => Err(error),
+                Ended::Unknown { doubt, error } => {
+                    own.doubt = Some(doubt);
+                    // Now, because there may be no next time; if the store is away, then the next time.
+                    let _ = self.resolve(&mut own).await;
+                    Err(error)
+                }
             },
         }
+    }
+
+    /// Makes sure that a transaction whose end is unknown holds nothing any more.
+    async fn resolve(&self, own: &mut Own<S>) -> Result<(), StoreError> {
+        if let Some(doubt) = &own.doubt {
+            self.store.resolve(doubt).await?;
+            own.doubt = None;
+        }
+        Ok(())
     }
 
     /// Renews lanes at a quarter of the lease, takes a fair share, gives back what is too much.

@@ -23,6 +23,7 @@ use super::batch::{Place, collapse};
 use super::blame::{self, Blame};
 use super::call::{self, Ran};
 use super::identity::{Claims, id_hash};
+use super::plants;
 use super::routes::{Route, Shape};
 use super::work::Work;
 use crate::context::Hook;
@@ -130,9 +131,7 @@ async fn run<S: Store, Src: Source<S>>(
     works: &[Work<S, Src::Receipt>],
     mode: Mode,
 ) -> End<S> {
-    if planted::is("ack-before-commit") {
-        plant_early_ack(engine, works).await;
-    }
+    plants::acknowledge_first(engine, works).await;
     let session = match session {
         Some(session) => Ok(session),
         None => engine.store.connect().await,
@@ -186,16 +185,6 @@ async fn undo<T: Transaction>(mut tx: T) -> Result<Option<T::Session>, StoreErro
     }
 }
 
-/// The bug of every tutorial: settled first, in a transaction of its own.
-async fn plant_early_ack<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, works: &[Work<S, Src::Receipt>]) {
-    let Ok(session) = engine.store.connect().await else { return };
-    let Ok(mut tx) = session.begin(engine.bounds.lock_wait_alone).await else { return };
-    let receipts: Vec<&Src::Receipt> = works.iter().map(|work| &**work.delivery.receipt()).collect();
-    if engine.source.ack_in(&mut tx, &receipts).await.is_ok() {
-        let _ = tx.commit().await;
-    }
-}
-
 async fn commit<T: Transaction>(tx: T) -> Ended<T::Session, T::Doubt> {
     if let Err(error) = crashpoint("before-commit").await {
         return Ended::RolledBack { session: tx.rollback().await, error };
@@ -224,6 +213,7 @@ async fn inside<S: Store, Src: Source<S>>(
     let claims: Vec<Option<&Claims>> = works.iter().map(|w| w.ready.as_ref().ok()?.claims.as_ref()).collect();
     let places = collapse(claims.iter().copied());
     let mut judged = check!(tx, claim(&mut tx, works, &claims, &places).await);
+    tx = plants::commit_claims::<S>(tx, engine.bounds.lock_wait_alone).await;
     check!(tx, crashpoint("claimed").await);
     if engine.order.is_kept() {
         hold_back(&mut judged, works, &claims);
@@ -293,6 +283,7 @@ async fn inside<S: Store, Src: Source<S>>(
     if !planted::is("ack-before-commit") {
         check!(tx, engine.source.ack_in(&mut tx, &receipts).await);
     }
+    let hooks = plants::run_hooks_early(hooks).await;
     check!(tx, crashpoint("flushed").await);
     Ok((tx, fates, hooks))
 }

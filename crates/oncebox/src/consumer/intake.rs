@@ -10,6 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::heartbeat::Held;
 use super::outage::Pause;
+use super::plants;
 use super::stats::Stats;
 use super::work::{Ready, Work};
 use super::{Engine, OrderBy};
@@ -115,7 +116,10 @@ async fn dispatch<S: Store, Src: Source<S>>(
         Some(failure) => Err(failure),
     };
     let outlet = match &order_key {
-        Some(key) if outlets.len() > 1 => &outlets[lane(key, outlets.len())],
+        Some(key) if outlets.len() > 1 => {
+            let lanes = outlets.len();
+            &outlets[plants::any_lane(lane(key, lanes), lanes, &delivery.message)]
+        }
         _ => &outlets[0],
     };
     // A closed outlet means that its lane broke down; the delivery comes again when its lease runs out.

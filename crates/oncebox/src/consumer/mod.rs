@@ -20,6 +20,7 @@ mod identity;
 mod intake;
 mod lane;
 mod outage;
+mod plants;
 pub(crate) mod routes;
 mod settle;
 mod stats;

@@ -1,0 +1,220 @@
+//! The verdict: what the generator's history says against what the business tables hold.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::feed::Role;
+use crate::history::{self, Known};
+use crate::place::{Eye, NAME, Place};
+use crate::row::{HandlerKind, Row};
+use crate::worker::Journals;
+
+/// What is wrong, counted. All zero: nothing is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Findings {
+    /// Sent for certain, and without an effect.
+    pub(crate) lost: u64,
+    /// Effects beyond the first of a message.
+    pub(crate) doubled: u64,
+    /// Effects of something that was never sent.
+    pub(crate) phantoms: u64,
+    /// Effects without a record, or records without an effect.
+    pub(crate) unrecorded: u64,
+    /// Effects that came before one that was sent earlier under the same key.
+    pub(crate) unordered: u64,
+    /// Business rows whose total is not the number of their effects.
+    pub(crate) wrong_totals: u64,
+    /// Hooks that ran for something that did not take effect, or more than once.
+    pub(crate) early_hooks: u64,
+    /// Handlers that were called again although nothing had gone wrong.
+    pub(crate) needless_calls: u64,
+    /// Deadlocks that the server saw where nobody locks rows in different orders.
+    pub(crate) deadlocks: u64,
+    /// Messages that were still waiting, beyond those that have to.
+    pub(crate) stuck: u64,
+    /// Messages that should still be there, and were forgotten.
+    pub(crate) forgotten: u64,
+    /// Sessions that were left behind in the server.
+    pub(crate) leaked_sessions: u64,
+    /// Workers that did not end in order when they were asked to.
+    pub(crate) hung_workers: u64,
+    /// Faults that should have happened, and did not.
+    pub(crate) missing_faults: u64,
+}
+
+impl Findings {
+    pub(crate) fn is_clean(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The kinds of things that are wrong.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let Ok(serde_json::Value::Object(all)) = serde_json::to_value(self) else { return Vec::new() };
+        all.into_iter().filter(|(_, count)| count.as_u64() != Some(0)).map(|(name, n)| format!("{name} {n}")).collect()
+    }
+}
+
+/// What the tables hold, read by a connection of the auditor's own.
+struct Tables {
+    /// Message, key and place, in the order of their writing.
+    effects: Vec<[u64; 3]>,
+    records: u64,
+    totals: HashMap<u64, u64>,
+}
+
+/// How long sessions of killed workers may take to go: a server notices when it next reads from them.
+const SESSIONS_GONE: Duration = Duration::from_secs(10);
+
+pub(crate) async fn audit(row: &Row, place: &Place, folder: &Path, backlog: u64) -> anyhow::Result<Findings> {
+    let known = history::read(&folder.join("history"))?;
+    let journals = Journals::read(folder)?;
+    let mut eye = place.eye().await?;
+    let tables = Tables::read(place, &mut eye).await?;
+    let mut findings = judge(row, &known, &tables, &journals);
+    let waiting =
+        known.values().filter(|known| known.acknowledged && known.order.role == Role::Conflict).count() as u64;
+    findings.stuck = backlog.saturating_sub(waiting);
+    findings.forgotten = waiting.saturating_sub(backlog);
+    if let Eye::Postgres(_) = eye {
+        findings.leaked_sessions = leaked_sessions(&mut eye).await?;
+    }
+    Ok(findings)
+}
+
+impl Tables {
+    async fn read(place: &Place, eye: &mut Eye) -> anyhow::Result<Self> {
+        let (effects, totals) = (place.table("crash_effects"), place.table("crash_totals"));
+        let effects = eye.numbers(format!("select n, key, seq from {effects} order by at")).await?;
+        let (inbox, consumers) = (place.table("inbox"), place.table("consumers"));
+        let own = format!("select id from {consumers} where name = '{NAME}'");
+        let records = eye.number(format!("select count(*) from {inbox} where consumer = ({own})")).await?;
+        let totals = eye.numbers(format!("select key, total from {totals} where total > 0")).await?;
+        Ok(Self {
+            effects: effects.iter().map(|row| [row[0] as u64, row[1] as u64, row[2] as u64]).collect(),
+            records: records as u64,
+            totals: totals.iter().map(|row| (row[0] as u64, row[1] as u64)).collect(),
+        })
+    }
+}
+
+/// Pure: everything that follows from what was read.
+fn judge(row: &Row, known: &BTreeMap<u64, Known>, tables: &Tables, journals: &Journals) -> Findings {
+    let mut findings = Findings::default();
+    let mut seen: HashSet<u64> = HashSet::new();
+    let mut last: HashMap<u64, u64> = HashMap::new();
+    let mut per_key: HashMap<u64, u64> = HashMap::new();
+    let mut ids: HashSet<&str> = HashSet::new();
+    for [n, key, seq] in &tables.effects {
+        *per_key.entry(*key).or_default() += 1;
+        let Some(known) = known.get(n) else {
+            findings.phantoms += 1;
+            continue;
+        };
+        seen.insert(*n);
+        // Of two contents under one id either may come first; then the other must not take effect.
+        if !ids.insert(&known.order.id) {
+            findings.doubled += 1;
+            continue;
+        }
+        let last = last.entry(*key).or_default();
+        if row.keeps_order() && *seq <= *last {
+            findings.unordered += 1;
+        }
+        *last = (*last).max(*seq);
+    }
+    let due = known.values().filter(|known| known.acknowledged && known.order.role != Role::Conflict);
+    findings.lost = due.filter(|known| !ids.contains(known.order.id.as_str())).count() as u64;
+    if row.handler != HandlerKind::Fenced {
+        findings.unrecorded = tables.records.abs_diff(ids.len() as u64);
+    }
+    if row.feed == crate::row::FeedKind::HotKeys {
+        let keys: HashSet<&u64> = per_key.keys().chain(tables.totals.keys()).collect();
+        findings.wrong_totals =
+            keys.into_iter().filter(|key| per_key.get(key) != tables.totals.get(key)).count() as u64;
+    }
+    let early = |(n, times): (&u64, &u64)| *times > 1 || !seen.contains(n);
+    findings.early_hooks = journals.hooks.iter().filter(|hook| early(*hook)).count() as u64;
+    if row.calls_once() {
+        findings.needless_calls = journals.calls.values().map(|calls| calls - 1).sum();
+    }
+    findings
+}
+
+/// Sessions beside the auditor's own that do not go away.
+async fn leaked_sessions(eye: &mut Eye) -> anyhow::Result<u64> {
+    let sql = "select count(*) from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()";
+    let deadline = tokio::time::Instant::now() + SESSIONS_GONE;
+    loop {
+        let left = eye.number(sql.to_owned()).await?;
+        if left == 0 || tokio::time::Instant::now() >= deadline {
+            return Ok(left as u64);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::Order;
+    use crate::row::{Faults, FeedKind, SourceKind, StoreKind};
+
+    fn known(orders: &[(u64, u64, u64, Role, bool)]) -> BTreeMap<u64, Known> {
+        let one = |&(n, key, seq, role, acknowledged)| {
+            // The conflict comes under the id of the first message.
+            let id = format!("order-{}", if role == Role::Conflict { 0 } else { n });
+            (n, Known { order: Order { n, key, seq, id, role }, acknowledged })
+        };
+        orders.iter().map(one).collect()
+    }
+
+    fn tables(effects: &[[u64; 3]], records: u64, totals: &[(u64, u64)]) -> Tables {
+        Tables { effects: effects.to_vec(), records, totals: totals.iter().copied().collect() }
+    }
+
+    fn journals(calls: &[(u64, u64)], hooks: &[(u64, u64)]) -> Journals {
+        Journals { calls: calls.iter().copied().collect(), hooks: hooks.iter().copied().collect() }
+    }
+
+    #[test]
+    fn each_kind_of_wrong_is_found() {
+        let row = Row::new(StoreKind::Sqlite, SourceKind::OrderedQueue, 1, Faults::Kill).feed(FeedKind::HotKeys);
+        let plain = Role::Plain;
+        let sent = known(&[
+            (0, 1, 1, plain, true),
+            (1, 1, 2, plain, true),
+            (2, 1, 3, plain, false),
+            (3, 1, 1, Role::Conflict, true),
+        ]);
+        let none = journals(&[], &[]);
+        let good = tables(&[[0, 1, 1], [1, 1, 2]], 2, &[(1, 2)]);
+        let hooked = journals(&[(0, 2)], &[(0, 1)]);
+        assert!(judge(&row, &sent, &good, &hooked).is_clean(), "one that may have been sent need not have an effect");
+
+        let lost = judge(&row, &sent, &tables(&[[0, 1, 1]], 1, &[(1, 1)]), &none);
+        assert_eq!(lost, Findings { lost: 1, ..Findings::default() });
+        let doubled = judge(&row, &sent, &tables(&[[0, 1, 1], [1, 1, 2], [1, 1, 2]], 2, &[(1, 3)]), &none);
+        assert_eq!(doubled, Findings { doubled: 1, ..Findings::default() });
+        let unordered = judge(&row, &sent, &tables(&[[1, 1, 2], [0, 1, 1]], 2, &[(1, 2)]), &none);
+        assert_eq!(unordered, Findings { unordered: 1, ..Findings::default() });
+        let phantom = judge(&row, &sent, &tables(&[[0, 1, 1], [1, 1, 2], [9, 1, 3]], 2, &[(1, 3)]), &none);
+        assert_eq!(phantom, Findings { phantoms: 1, ..Findings::default() });
+        let both = judge(&row, &sent, &tables(&[[0, 1, 1], [3, 1, 1], [1, 1, 2]], 2, &[(1, 3)]), &none);
+        assert_eq!(both, Findings { doubled: 1, ..Findings::default() }, "two contents under one id");
+        let other = judge(&row, &sent, &tables(&[[3, 1, 1], [1, 1, 2]], 2, &[(1, 2)]), &none);
+        assert!(other.is_clean(), "the other content came first");
+        let unrecorded = judge(&row, &sent, &tables(&[[0, 1, 1], [1, 1, 2]], 1, &[(1, 2)]), &none);
+        assert_eq!(unrecorded, Findings { unrecorded: 1, ..Findings::default() });
+        let totals = judge(&row, &sent, &tables(&[[0, 1, 1], [1, 1, 2]], 2, &[(1, 1)]), &none);
+        assert_eq!(totals, Findings { wrong_totals: 1, ..Findings::default() });
+        let hooks = judge(&row, &sent, &good, &journals(&[], &[(0, 2), (2, 1)]));
+        assert_eq!(hooks, Findings { early_hooks: 2, ..Findings::default() });
+
+        let slow = Row::new(StoreKind::Sqlite, SourceKind::Queue, 1, Faults::None).feed(FeedKind::Slow);
+        let calls = judge(&slow, &sent, &good, &journals(&[(0, 1), (1, 3)], &[]));
+        assert_eq!(calls, Findings { needless_calls: 2, ..Findings::default() });
+    }
+}

@@ -1,0 +1,139 @@
+//! A broker outside of the store: it delivers at least once, and forgets only what it was told is done. What a
+//! connection held when it broke is delivered again.
+//!
+//! It lives in the process of the matrix, which nobody kills. Frames both ways are a length and JSON.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::feed::Order;
+
+/// What a client asks.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) enum Ask {
+    Receive(usize),
+    Ack(Vec<u64>),
+    Release(Vec<u64>),
+}
+
+/// What it gets: messages by their delivery tags. Empty for everything but `Receive`.
+pub(crate) type Answer = Vec<(u64, Order)>;
+
+pub(crate) struct Broker {
+    addr: SocketAddr,
+    shelf: Arc<Mutex<Shelf>>,
+    _tasks: JoinSet<()>,
+}
+
+#[derive(Default)]
+struct Shelf {
+    ready: VecDeque<Order>,
+    held: BTreeMap<u64, Order>,
+    next_tag: u64,
+}
+
+impl Broker {
+    pub(crate) async fn start() -> anyhow::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot open the broker's port")?;
+        let addr = listener.local_addr()?;
+        let shelf: Arc<Mutex<Shelf>> = Arc::default();
+        let mut tasks = JoinSet::new();
+        let shared = Arc::clone(&shelf);
+        tasks.spawn(async move {
+            let mut clients = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                while clients.try_join_next().is_some() {}
+                let shelf = Arc::clone(&shared);
+                clients.spawn(async move { serve(stream, &shelf).await });
+            }
+        });
+        Ok(Self { addr, shelf, _tasks: tasks })
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    pub(crate) fn send(&self, orders: &[Order]) {
+        lock(&self.shelf).ready.extend(orders.iter().cloned());
+    }
+
+    /// What was sent and is not done.
+    pub(crate) fn backlog(&self) -> usize {
+        let shelf = lock(&self.shelf);
+        shelf.ready.len() + shelf.held.len()
+    }
+}
+
+/// Serves one client until it goes; then what it held is ready again.
+async fn serve(mut stream: TcpStream, shelf: &Mutex<Shelf>) {
+    let mut held: Vec<u64> = Vec::new();
+    while let Ok(ask) = read::<Ask>(&mut stream).await {
+        let answer = answer(ask, &mut held, &mut lock(shelf));
+        if write(&mut stream, &answer).await.is_err() {
+            break;
+        }
+    }
+    give_back(held, &mut lock(shelf));
+}
+
+fn answer(ask: Ask, held: &mut Vec<u64>, shelf: &mut Shelf) -> Answer {
+    match ask {
+        Ask::Receive(max) => {
+            let mut answer = Vec::new();
+            while answer.len() < max
+                && let Some(order) = shelf.ready.pop_front()
+            {
+                shelf.next_tag += 1;
+                shelf.held.insert(shelf.next_tag, order.clone());
+                held.push(shelf.next_tag);
+                answer.push((shelf.next_tag, order));
+            }
+            answer
+        }
+        Ask::Ack(tags) => {
+            held.retain(|tag| !tags.contains(tag));
+            for tag in tags {
+                shelf.held.remove(&tag);
+            }
+            Vec::new()
+        }
+        Ask::Release(tags) => {
+            held.retain(|tag| !tags.contains(tag));
+            give_back(tags, shelf);
+            Vec::new()
+        }
+    }
+}
+
+fn give_back(tags: Vec<u64>, shelf: &mut Shelf) {
+    for tag in tags.into_iter().rev() {
+        if let Some(order) = shelf.held.remove(&tag) {
+            shelf.ready.push_front(order);
+        }
+    }
+}
+
+fn lock(shelf: &Mutex<Shelf>) -> MutexGuard<'_, Shelf> {
+    shelf.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) async fn read<T: for<'de> Deserialize<'de>>(stream: &mut TcpStream) -> anyhow::Result<T> {
+    let mut frame = vec![0; stream.read_u32().await? as usize];
+    stream.read_exact(&mut frame).await?;
+    Ok(serde_json::from_slice(&frame)?)
+}
+
+pub(crate) async fn write<T: Serialize>(stream: &mut TcpStream, value: &T) -> anyhow::Result<()> {
+    let json = serde_json::to_vec(value)?;
+    let mut frame = u32::try_from(json.len())?.to_be_bytes().to_vec();
+    frame.extend(json);
+    Ok(stream.write_all(&frame).await?)
+}

@@ -1,0 +1,256 @@
+//! The worker processes: started, killed, stopped, continued, started again.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::Context;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::row::Faults;
+use crate::worker::{Doom, JOB, Job};
+
+/// What was done to the workers, and what they said.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) deliveries: u64,
+    pub(crate) kills: u64,
+    pub(crate) stops: u64,
+    /// Workers that ended by themselves in the middle of their work.
+    pub(crate) own_deaths: u64,
+    /// Commits whose answer was lost, as counted by workers that lived to tell. Evidence that a fault hit, never part
+    /// of a verdict.
+    pub(crate) unknown_commits: u64,
+    /// Kills by crash point; `elsewhere` for those at a random moment.
+    pub(crate) killed_at: BTreeMap<String, u64>,
+    /// The last thing that a worker complained of.
+    pub(crate) complaint: String,
+}
+
+pub(crate) struct Fleet {
+    job: Job,
+    bug: Option<&'static str>,
+    random: fastrand::Rng,
+    workers: BTreeMap<u64, Worker>,
+    next: u64,
+    pub(crate) tally: Tally,
+    lines: mpsc::Receiver<(u64, Event)>,
+    sender: mpsc::Sender<(u64, Event)>,
+    tasks: JoinSet<()>,
+}
+
+struct Worker {
+    child: Child,
+    /// Closed to ask for an orderly end.
+    stdin: Option<ChildStdin>,
+    doom: Doom,
+}
+
+/// Something that happened to a worker.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Received(u64),
+    HangsAt(String),
+    Stopped,
+    /// It was stopped for long enough.
+    Continue,
+    /// Its time has come, wherever it is.
+    Due,
+    Unknown(u64),
+    Complaint(String),
+    Ended,
+}
+
+/// A worker that is to be killed lives at most this long, in milliseconds, and longer where many share the machine:
+/// they need some time to get anywhere at all.
+const LIFE: std::ops::Range<u64> = 60..400;
+
+/// More ends than this by themselves, and nothing works.
+const OWN_DEATHS_MAX: u64 = 400;
+
+impl Fleet {
+    pub(crate) fn start(job: Job, bug: Option<&'static str>, doomed: bool) -> anyhow::Result<Self> {
+        let (sender, lines) = mpsc::channel(1_000);
+        let random = fastrand::Rng::with_seed(job.seed);
+        let workers = job.row.workers;
+        let (tally, tasks) = (Tally::default(), JoinSet::new());
+        let mut fleet = Self { job, bug, random, workers: BTreeMap::new(), next: 0, tally, lines, sender, tasks };
+        for _ in 0..workers {
+            fleet.hire(doomed)?;
+        }
+        Ok(fleet)
+    }
+
+    fn hire(&mut self, doomed: bool) -> anyhow::Result<()> {
+        let number = self.next;
+        self.next += 1;
+        let doom = match self.job.row.faults {
+            Faults::Kill if doomed => Doom::Hang,
+            // One at a time: somebody has to be there to take over what it held.
+            Faults::Stop if doomed && self.workers.values().all(|worker| worker.doom == Doom::None) => Doom::Stop,
+            _ => Doom::None,
+        };
+        let job = Job { number, seed: self.random.u64(..), doom, ..self.job.clone() };
+        let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
+        command.arg("worker").env(JOB, serde_json::to_string(&job)?).env("ONCEBOX_PLANTED", self.bug.unwrap_or(""));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().context("cannot start a worker")?;
+        let stdin = child.stdin.take();
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let (say, talk) = (self.sender.clone(), self.sender.clone());
+        self.tasks.spawn(async move {
+            let Some(stdout) = stdout else { return };
+            let mut lines = BufReader::new(stdout).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                if let Some(event) = Event::read(&line) {
+                    let _ = say.send((number, event)).await;
+                }
+            }
+            let _ = say.send((number, Event::Ended)).await;
+        });
+        self.tasks.spawn(async move {
+            let Some(stderr) = stderr else { return };
+            let mut lines = BufReader::new(stderr).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                let _ = talk.send((number, Event::Complaint(line))).await;
+            }
+        });
+        if doom == Doom::Hang {
+            let crowd = u32::try_from(self.job.row.workers).unwrap_or(1).div_ceil(2);
+            let life = Duration::from_millis(self.random.u64(LIFE)) * crowd;
+            self.later(number, life, Event::Due);
+        }
+        self.workers.insert(number, Worker { child, stdin, doom });
+        Ok(())
+    }
+
+    fn later(&mut self, number: u64, after: Duration, event: Event) {
+        let sender = self.sender.clone();
+        self.tasks.spawn(async move {
+            tokio::time::sleep(after).await;
+            let _ = sender.send((number, event)).await;
+        });
+    }
+
+    /// The next thing that happens to a worker.
+    pub(crate) async fn event(&mut self) -> anyhow::Result<(u64, Event)> {
+        while self.tasks.try_join_next().is_some() {}
+        self.lines.recv().await.context("no worker is left to listen to")
+    }
+
+    /// Reacts: counts, kills, continues, hires again.
+    pub(crate) fn react(&mut self, (number, event): (u64, Event), doomed: bool) -> anyhow::Result<()> {
+        match event {
+            Event::Received(count) => self.tally.deliveries += count,
+            Event::Unknown(count) => self.tally.unknown_commits += count,
+            Event::Complaint(line) => self.tally.complaint = line,
+            Event::HangsAt(name) => self.kill(number, &name, doomed)?,
+            Event::Due => self.kill(number, "elsewhere", doomed)?,
+            Event::Stopped => {
+                self.tally.stops += 1;
+                self.later(number, self.job.row.lease() * 2, Event::Continue);
+            }
+            Event::Continue => {
+                self.signal(number, Signal::CONT)?;
+                // One stop per life: when it has gone on for a while, another one takes its place.
+                self.later(number, self.job.row.lease() * 2, Event::Due);
+            }
+            // A killed worker is no longer listed: this one ended by itself.
+            Event::Ended => {
+                if self.workers.remove(&number).is_some() {
+                    self.tally.own_deaths += 1;
+                    if self.tally.own_deaths > OWN_DEATHS_MAX {
+                        anyhow::bail!("workers end by themselves; the last one said: {}", self.tally.complaint);
+                    }
+                    self.hire(doomed)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn signal(&self, number: u64, signal: Signal) -> anyhow::Result<()> {
+        let pid = self.workers.get(&number).and_then(|worker| worker.child.id());
+        let Some(pid) = pid.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) else { return Ok(()) };
+        kill_process(pid, signal).context("cannot signal a worker")
+    }
+
+    /// SIGKILL, and a new worker in its place.
+    pub(crate) fn kill(&mut self, number: u64, at: &str, doomed: bool) -> anyhow::Result<()> {
+        let Some(mut worker) = self.workers.remove(&number) else { return Ok(()) };
+        worker.child.start_kill().context("cannot kill a worker")?;
+        self.tally.kills += 1;
+        *self.tally.killed_at.entry(at.to_owned()).or_default() += 1;
+        // Waited for elsewhere, so that it leaves no zombie and nobody waits for it.
+        self.tasks.spawn(async move {
+            let _ = worker.child.wait().await;
+        });
+        self.hire(doomed)
+    }
+
+    /// Kills any one worker.
+    pub(crate) fn kill_any(&mut self, at: &str) -> anyhow::Result<()> {
+        let numbers: Vec<u64> = self.workers.keys().copied().collect();
+        match self.random.choice(numbers) {
+            Some(number) => self.kill(number, at, false),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets the workers end in order. Says how many did not.
+    pub(crate) async fn finish(mut self, patience: Duration) -> anyhow::Result<(Tally, usize)> {
+        let stopped: Vec<u64> = self.workers.keys().copied().collect();
+        for number in stopped {
+            self.signal(number, Signal::CONT)?;
+        }
+        for worker in self.workers.values_mut() {
+            worker.stdin = None;
+        }
+        let mut bad = 0;
+        let deadline = tokio::time::Instant::now() + patience;
+        while !self.workers.is_empty() {
+            let Ok(event) = tokio::time::timeout_at(deadline, self.event()).await else { break };
+            match event? {
+                (number, Event::Ended) => {
+                    if let Some(mut worker) = self.workers.remove(&number) {
+                        bad += usize::from(!worker.child.wait().await?.success());
+                    }
+                }
+                // It hangs where it was told to: the last kills of the row.
+                (number, Event::HangsAt(name)) => {
+                    if let Some(mut worker) = self.workers.remove(&number) {
+                        worker.child.kill().await.context("cannot kill a worker")?;
+                        self.tally.kills += 1;
+                        *self.tally.killed_at.entry(name).or_default() += 1;
+                    }
+                }
+                (_, Event::Received(count)) => self.tally.deliveries += count,
+                (_, Event::Unknown(count)) => self.tally.unknown_commits += count,
+                (_, Event::Complaint(line)) => self.tally.complaint = line,
+                (number, Event::Stopped) => self.signal(number, Signal::CONT)?,
+                (_, Event::Due | Event::Continue) => {}
+            }
+        }
+        bad += self.workers.len();
+        for worker in self.workers.values_mut() {
+            worker.child.kill().await.context("cannot kill a worker")?;
+        }
+        Ok((self.tally, bad))
+    }
+}
+
+impl Event {
+    fn read(line: &str) -> Option<Self> {
+        match line.split_once(' ')? {
+            ("received", count) => Some(Self::Received(count.parse().ok()?)),
+            ("at", name) => Some(Self::HangsAt(name.to_owned())),
+            ("stopped", _) => Some(Self::Stopped),
+            ("unknown", count) => Some(Self::Unknown(count.parse().ok()?)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The crash matrix: real worker processes on real stores, killed at every crash point, stopped past their leases, cut
+//! off inside COMMIT, with servers that crash and disks that fill up; then one auditor that knows what was sent.
+//!
+//! ```text
+//!  generator ─▶ queue in the store, or a broker ─▶ workers (processes) ─▶ business tables ─▶ auditor
+//!      │                                              ▲                                          ▲
+//!      └───────────── history, a file of its own ─────│──────────────────────────────────────────┘
+//!                                   fleet and blows: kill, stop, cut, crash, fill
+//! ```
+//!
+//! Run it with `scripts/crash-matrix`. The simulated part is `oncebox-sim`.
+
+mod audit;
+mod blows;
+mod broker;
+mod feed;
+mod fleet;
+mod generator;
+mod history;
+mod place;
+mod planted;
+mod report;
+mod row;
+mod run;
+mod server;
+mod wire;
+mod worker;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Parser, ValueEnum};
+use tokio::time::Instant;
+
+use report::Report;
+use row::{Faults, Row, StoreKind};
+use run::{Ground, Ran};
+use server::{Disk, Server};
+
+/// Kill, cut, crash and fill; then count.
+#[derive(Debug, Parser)]
+#[command(name = "crash-matrix")]
+enum Command {
+    /// Run the rows of a profile, then every planted bug.
+    Run(Args),
+    /// One worker; started by the matrix itself.
+    #[command(hide = true)]
+    Worker,
+}
+
+#[derive(Debug, clap::Args)]
+struct Args {
+    /// How much of it.
+    #[arg(long, value_enum, default_value_t = Profile::Ci)]
+    profile: Profile,
+    /// Only rows and bugs whose name contains this.
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Repeats a run's messages and faults; the timing stays the machine's.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Leave out what needs a PostgreSQL server.
+    #[arg(long)]
+    no_postgres: bool,
+    /// Leave out the planted bugs.
+    #[arg(long)]
+    no_planted: bool,
+    /// Print the report as one JSON object on the last line.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Profile {
+    /// Every row once: minutes.
+    Ci,
+    /// Every row with ten times the faults: about an hour and a half.
+    Nightly,
+    /// Nightly again and again with new seeds, for twelve hours.
+    Soak,
+}
+
+impl Profile {
+    fn factor(self) -> u64 {
+        match self {
+            Self::Ci => 1,
+            Self::Nightly | Self::Soak => 10,
+        }
+    }
+
+    fn goes_on_for(self) -> Duration {
+        match self {
+            Self::Ci | Self::Nightly => Duration::ZERO,
+            Self::Soak => Duration::from_secs(12 * 3600),
+        }
+    }
+}
+
+/// The size of a disk that SQLite fills up, and of one for a whole PostgreSQL cluster, in mebibytes.
+const SQLITE_DISK: u32 = 24;
+const POSTGRES_DISK: u32 = 220;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<ExitCode> {
+    match Command::parse() {
+        Command::Worker => worker::run().await.map(|()| ExitCode::SUCCESS),
+        Command::Run(args) => matrix(args).await,
+    }
+}
+
+async fn matrix(args: Args) -> anyhow::Result<ExitCode> {
+    let started = Instant::now();
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(0..1_000_000));
+    let mut report = Report::new(format!("{:?}", args.profile).to_lowercase(), seed);
+    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+
+    let rows: Vec<Row> = row::matrix().into_iter().filter(|row| wanted(&row.name)).collect();
+    let bugs = if args.no_planted { Vec::new() } else { planted::bugs() };
+    let bugs: Vec<_> = bugs.into_iter().filter(|(bug, _)| wanted(&format!("planted {bug}"))).collect();
+    if rows.is_empty() && bugs.is_empty() {
+        let only = args.only.unwrap_or_default();
+        anyhow::bail!("cannot run the matrix: no row and no planted bug has `{only}` in its name");
+    }
+    anyhow::ensure!(
+        bugs.is_empty() || cfg!(feature = "planted-bugs"),
+        "cannot run planted bugs: this binary was built without them; build it with `--features planted-bugs`, or \
+         leave them out with --no-planted"
+    );
+
+    let needs_server = rows.iter().chain(bugs.iter().map(|(_, row)| row)).any(|row| row.store == StoreKind::Postgres);
+    let server = if args.no_postgres || !needs_server { None } else { Server::start(folder.path())? };
+    let mut next = seed;
+    loop {
+        for row in &rows {
+            next += 1;
+            let row = Row { blows: row.blows * args.profile.factor(), ..row.clone() };
+            match one(&row, next, None, server.as_ref(), &mut report).await {
+                Ok(Some(ran)) => report.add(&row, &ran),
+                Ok(None) => {}
+                Err(error) => report.fail(&row.name, format!("{error:#}")),
+            }
+        }
+        if started.elapsed() >= args.profile.goes_on_for() {
+            break;
+        }
+    }
+    for (bug, row) in bugs {
+        next += 1;
+        match one(&row, next, Some(bug), server.as_ref(), &mut report).await {
+            Ok(Some(ran)) => report.add_planted(bug, &row, &ran),
+            Ok(None) => {}
+            Err(error) => report.fail(bug, format!("{error:#}")),
+        }
+    }
+    if std::env::var("ONCEBOX_REQUIRE_SERVICES").is_ok_and(|required| required == "1") {
+        report.demand_all();
+    }
+    report.seconds = started.elapsed().as_secs();
+    report.print(args.json)?;
+    Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs a row on what it needs; `None` if that can't be had here.
+async fn one(
+    row: &Row,
+    seed: u64,
+    bug: Option<&'static str>,
+    server: Option<&Server>,
+    report: &mut Report,
+) -> anyhow::Result<Option<Ran>> {
+    let name = bug.map_or_else(|| row.name.clone(), |bug| format!("planted {bug}: {}", row.name));
+    if row.store == StoreKind::Postgres && server.is_none() {
+        report.skipped.insert(name, "there is no PostgreSQL server".to_owned());
+        return Ok(None);
+    }
+    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let on_disk = row.faults == Faults::DiskFull;
+    let size = if row.store == StoreKind::Postgres { POSTGRES_DISK } else { SQLITE_DISK };
+    let disk = if on_disk { Disk::mount(folder.path().join("disk"), size)? } else { None };
+    if on_disk && disk.is_none() {
+        report.skipped.insert(name, "it needs to mount a small disk, and this user may not".to_owned());
+        return Ok(None);
+    }
+    // Servers that are broken on purpose are nobody else's.
+    let own = match (row.store, row.faults, &disk) {
+        (StoreKind::Postgres, Faults::ServerCrash, _) => Server::start(folder.path())?,
+        (StoreKind::Postgres, _, Some(disk)) => Server::start(&disk.path)?,
+        _ => None,
+    };
+    let ground = Ground { server: own.as_ref().or(server), disk: disk.as_ref() };
+    let ran = run::run(row, seed, bug, &ground).await?;
+    report::progress(&name, &ran);
+    Ok(Some(ran))
+}

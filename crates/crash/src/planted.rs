@@ -1,0 +1,30 @@
+//! Which row notices which planted bug.
+
+use crate::row::{Faults, FeedKind, HandlerKind, Row, SourceKind, StoreKind};
+
+/// Every planted bug, with a row that has to go red when it is alive.
+pub(crate) fn bugs() -> Vec<(&'static str, Row)> {
+    use Faults::{CommitCuts, Kill, Stop};
+    use SourceKind::{Broker, OrderedQueue, Queue};
+    use StoreKind::{Postgres, Sqlite};
+
+    let quiet = |store, feed| Row::new(store, Queue, 2, Faults::None).feed(feed).blows(0);
+    vec![
+        ("claim-skipped", Row::new(Sqlite, Broker, 2, Faults::None).blows(0)),
+        ("claim-outside-transaction", Row::new(Sqlite, Broker, 2, Kill)),
+        ("ack-before-commit", Row::new(Sqlite, Queue, 2, Kill)),
+        ("stored-acknowledged-first", Row::new(Sqlite, Broker, 2, Kill).stored()),
+        ("rolled-back-batch-acknowledged", Row::new(Sqlite, Broker, 8, Kill).feed(FeedKind::Failing)),
+        ("unknown-as-done", Row::new(Postgres, Broker, 2, CommitCuts).blows(40)),
+        ("unknown-as-failed", Row::new(Postgres, Broker, 2, CommitCuts).blows(40)),
+        ("seal-left-out", Row::new(Postgres, Broker, 2, Kill).feed(FeedKind::Swallowing)),
+        ("hook-before-commit", Row::new(Sqlite, Queue, 2, Kill)),
+        ("lane-order-broken", Row::new(Sqlite, OrderedQueue, 2, Kill)),
+        ("no-fence", Row::new(Postgres, Queue, 2, Stop).handler(HandlerKind::Fenced).blows(5)),
+        ("no-renewal", quiet(Postgres, FeedKind::Slow).messages(8)),
+        ("fingerprint-ignored", quiet(Sqlite, FeedKind::Conflicts)),
+        ("key-cut-short", quiet(Sqlite, FeedKind::Twins)),
+        ("key-without-case", quiet(Sqlite, FeedKind::Twins)),
+        ("unsorted-batch", Row::new(Postgres, Broker, 2, Faults::None).feed(FeedKind::Echo).blows(0).messages(1_000)),
+    ]
+}

@@ -1,0 +1,164 @@
+//! What the matrix found, for people and as JSON.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use serde::Serialize;
+
+use crate::row::Row;
+use crate::run::Ran;
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Report {
+    profile: String,
+    seed: u64,
+    rows: u64,
+    kills: u64,
+    stops: u64,
+    cuts: u64,
+    server_crashes: u64,
+    disks_filled: u64,
+    unknown_commits: u64,
+    messages: u64,
+    deliveries: u64,
+    lost: u64,
+    doubled: u64,
+    planted: Planted,
+    /// Seeds of the simulation that ran.
+    pub(crate) seeds: u64,
+    killed_at: BTreeMap<String, u64>,
+    /// Rows that were wrong, and what was.
+    failed: BTreeMap<String, Vec<String>>,
+    /// Rows that could not run here, and why.
+    pub(crate) skipped: BTreeMap<String, String>,
+    /// No failure in this many trials, each a message: with 95 % confidence the true rate is below `bound`.
+    trials: u64,
+    bound: f64,
+    pub(crate) seconds: u64,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+struct Planted {
+    total: u64,
+    caught: u64,
+    /// Each bug, the row that had to notice it, and what it noticed; empty if nothing.
+    by: BTreeMap<String, Caught>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Caught {
+    row: String,
+    noticed: Vec<String>,
+}
+
+impl Report {
+    pub(crate) fn new(profile: String, seed: u64) -> Self {
+        Self { profile, seed, ..Self::default() }
+    }
+
+    pub(crate) fn add(&mut self, row: &Row, ran: &Ran) {
+        self.rows += 1;
+        self.kills += ran.tally.kills + ran.tally.own_deaths;
+        self.stops += ran.tally.stops;
+        self.cuts += ran.cuts;
+        self.server_crashes += ran.server_crashes;
+        self.disks_filled += ran.disks_filled;
+        self.unknown_commits += ran.tally.unknown_commits;
+        self.messages += ran.messages;
+        self.deliveries += ran.tally.deliveries;
+        self.lost += ran.findings.lost;
+        self.doubled += ran.findings.doubled;
+        for (at, kills) in &ran.tally.killed_at {
+            *self.killed_at.entry(at.clone()).or_default() += kills;
+        }
+        if !ran.findings.is_clean() {
+            self.failed.insert(row.name.clone(), ran.findings.names());
+        }
+        self.trials = self.messages;
+        self.bound = 3.0 / self.trials.max(1) as f64;
+    }
+
+    pub(crate) fn add_planted(&mut self, bug: &str, row: &Row, ran: &Ran) {
+        // A fault that did not happen is not a bug that was noticed.
+        let noticed: Vec<String> =
+            ran.findings.names().into_iter().filter(|name| !name.starts_with("missing_faults")).collect();
+        self.planted.total += 1;
+        self.planted.caught += u64::from(!noticed.is_empty());
+        self.planted.by.insert(bug.to_owned(), Caught { row: row.name.clone(), noticed });
+    }
+
+    pub(crate) fn fail(&mut self, what: &str, why: String) {
+        self.failed.entry(what.to_owned()).or_default().push(why);
+    }
+
+    /// What was skipped counts as failed.
+    pub(crate) fn demand_all(&mut self) {
+        for (row, why) in std::mem::take(&mut self.skipped) {
+            self.fail(&row, format!("was skipped: {why}"));
+        }
+    }
+
+    pub(crate) fn is_good(&self) -> bool {
+        self.failed.is_empty() && self.planted.caught == self.planted.total
+    }
+
+    #[allow(clippy::print_stdout, reason = "this is the data that the command is for")]
+    pub(crate) fn print(&self, json: bool) -> anyhow::Result<()> {
+        if json {
+            println!("{}", serde_json::to_string(self)?);
+            return Ok(());
+        }
+        println!(
+            "{} rows · {} messages · {} deliveries · {} kills · {} stops · {} cuts inside COMMIT · {} server crashes · {} full disks",
+            self.rows,
+            self.messages,
+            self.deliveries,
+            self.kills,
+            self.stops,
+            self.cuts,
+            self.server_crashes,
+            self.disks_filled
+        );
+        println!("{} lost · {} doubled · {} simulated seeds", self.lost, self.doubled, self.seeds);
+        println!("planted bugs: {} of {} caught", self.planted.caught, self.planted.total);
+        for (bug, Caught { row, noticed }) in &self.planted.by {
+            let noticed = if noticed.is_empty() { "NOT NOTICED".to_owned() } else { noticed.join(", ") };
+            println!("  {bug:<32} {noticed}  ({row})");
+        }
+        for (row, why) in &self.skipped {
+            println!("skipped: {row}: {why}");
+        }
+        for (row, findings) in &self.failed {
+            println!("FAILED: {row}: {}", findings.join(", "));
+        }
+        if self.failed.is_empty() {
+            println!(
+                "no failure in {} messages: with 95 % confidence fewer than {:.1} in a million fail under these faults",
+                self.trials,
+                self.bound * 1e6
+            );
+        }
+        println!("{} seconds, seed {}", self.seconds, self.seed);
+        Ok(())
+    }
+}
+
+/// One line per row while it runs, on stderr.
+pub(crate) fn progress(name: &str, ran: &Ran) {
+    let found = if ran.findings.is_clean() { "clean".to_owned() } else { ran.findings.names().join(", ") };
+    let Ran { tally, cuts, server_crashes, messages, took, .. } = ran;
+    let line = format!(
+        "{name}: {messages} messages, {} deliveries, {} kills, {} stops, {cuts} cuts, {server_crashes} crashes, {} unknown, {} own deaths, {:.1} s: {found}\n",
+        tally.deliveries,
+        tally.kills,
+        tally.stops,
+        tally.unknown_commits,
+        tally.own_deaths,
+        took.as_secs_f64()
+    );
+    let _ = std::io::stderr().lock().write_all(line.as_bytes());
+    if !ran.findings.is_clean() && !tally.complaint.is_empty() {
+        let _ =
+            std::io::stderr().lock().write_all(format!("  a worker's last words: {}\n", tally.complaint).as_bytes());
+    }
+}

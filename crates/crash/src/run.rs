@@ -1,0 +1,198 @@
+//! One row from beginning to end: set up, feed, hurt, heal, drain, audit.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::audit::{Findings, audit};
+use crate::blows::Blows;
+use crate::broker::Broker;
+use crate::feed::Feed;
+use crate::fleet::{Fleet, Tally};
+use crate::generator::{Demand, Outlet, generate};
+use crate::history;
+use crate::place::{Eye, Place};
+use crate::row::{Row, SourceKind, StoreKind};
+use crate::server::{Disk, Server};
+use crate::worker::{Doom, Job};
+
+/// What rows run on.
+pub(crate) struct Ground<'g> {
+    pub(crate) server: Option<&'g Server>,
+    pub(crate) disk: Option<&'g Disk>,
+}
+
+/// How a row went.
+#[derive(Clone, Debug)]
+pub(crate) struct Ran {
+    pub(crate) tally: Tally,
+    pub(crate) cuts: u64,
+    pub(crate) server_crashes: u64,
+    pub(crate) disks_filled: u64,
+    pub(crate) messages: u64,
+    pub(crate) findings: Findings,
+    pub(crate) took: Duration,
+}
+
+/// How often the tables are looked at.
+const TICK: Duration = Duration::from_millis(25);
+
+/// A row that has not had its faults after this long is healed and says so.
+const HURT_MAX: Duration = Duration::from_secs(90);
+
+/// With no change for this long, what waits is stuck.
+const STALL_MAX: Duration = Duration::from_secs(12);
+
+const MESSAGES_MAX: u64 = 60_000;
+
+/// Workers end in order within this.
+const END_MAX: Duration = Duration::from_secs(20);
+
+pub(crate) async fn run(row: &Row, seed: u64, bug: Option<&'static str>, ground: &Ground<'_>) -> anyhow::Result<Ran> {
+    let started = Instant::now();
+    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let place = place(row, seed, folder.path(), ground)?;
+    place.set_up().await.context("cannot set up the tables")?;
+    let broker = match row.source {
+        SourceKind::Broker => Some(Arc::new(Broker::start().await?)),
+        _ => None,
+    };
+    let mut blows = Blows::prepare(row, seed, &place, ground).await?;
+    let job = Job {
+        row: row.clone(),
+        place: blows.place_of_workers().clone(),
+        broker: broker.as_ref().map(|broker| broker.addr()),
+        folder: folder.path().to_owned(),
+        number: 0,
+        seed,
+        doom: Doom::None,
+    };
+    let outlet = match &broker {
+        Some(broker) => Outlet::Broker(Arc::clone(broker)),
+        None => Outlet::Queue(Box::new(place.sender(row).await?)),
+    };
+    let demand: Arc<Demand> = Arc::default();
+    let mut generator = JoinSet::new();
+    let feed = Feed::new(row.feed, row.copies_allowed(), seed);
+    generator.spawn(generate(
+        feed,
+        outlet,
+        history::Writer::create(&folder.path().join("history"))?,
+        Arc::clone(&demand),
+        row.messages_min,
+    ));
+
+    let mut watch = Watch { place: place.clone(), broker, eye: None };
+    let mut fleet = Fleet::start(job, bug, true)?;
+    let mut tick = tokio::time::interval(TICK);
+    let mut changed = (Instant::now(), 0);
+    let mut sent = false;
+    let mut missing = 0;
+    let mut backlog = loop {
+        let enough = demand.enough.load(SeqCst);
+        tokio::select! {
+            event = fleet.event() => fleet.react(event?, !enough)?,
+            Some(ended) = generator.join_next(), if !sent => {
+                ended.context("the generator broke down")??;
+                sent = true;
+            }
+            _ = tick.tick() => {
+                let Some(state) = watch.look().await else {
+                    blows.strike(&mut fleet, None).await?;
+                    continue;
+                };
+                let backlog = state.backlog;
+                demand.backlog.store(backlog, SeqCst);
+                // What a state is, as one number: it changes while anything moves.
+                let mark = state.effects.wrapping_mul(1_000_003).wrapping_add(backlog);
+                if mark != changed.1 {
+                    changed = (Instant::now(), mark);
+                }
+                let stalled = changed.0.elapsed() > STALL_MAX;
+                if !enough {
+                    let made = demand.made.load(SeqCst);
+                    let left = row.blows.saturating_sub(blows.count(&fleet.tally));
+                    let tired = started.elapsed() > HURT_MAX || made > MESSAGES_MAX || stalled;
+                    if (left == 0 && made >= row.messages_min) || tired {
+                        missing = left;
+                        blows.heal();
+                        demand.enough.store(true, SeqCst);
+                    } else {
+                        blows.strike(&mut fleet, Some(state.effects)).await?;
+                    }
+                } else if sent && (backlog <= demand.conflicts.load(SeqCst) || stalled) {
+                    break backlog;
+                }
+            }
+        }
+    };
+    let (tally, hung) = fleet.finish(END_MAX).await?;
+    // What the last workers settled at their end.
+    if let Some(state) = watch.look().await {
+        backlog = state.backlog;
+    }
+    let (cuts, server_crashes, disks_filled) = (blows.cuts(), blows.server_crashes, blows.disks_filled);
+    drop(watch);
+    let mut findings = audit(row, &place, folder.path(), backlog).await.context("cannot audit")?;
+    findings.hung_workers = hung as u64;
+    findings.missing_faults = missing;
+    if row.has_no_deadlock() {
+        findings.deadlocks = blows.deadlocks(&place).await?;
+    }
+    let messages = demand.made.load(SeqCst);
+    Ok(Ran { tally, cuts, server_crashes, disks_filled, messages, findings, took: started.elapsed() })
+}
+
+fn place(row: &Row, seed: u64, folder: &Path, ground: &Ground<'_>) -> anyhow::Result<Place> {
+    match row.store {
+        StoreKind::Sqlite => {
+            let folder = ground.disk.map_or(folder, |disk| &disk.path);
+            Ok(Place::Sqlite { path: folder.join(format!("store-{seed}.db")) })
+        }
+        StoreKind::Postgres => {
+            let server = ground.server.context("this row needs PostgreSQL")?;
+            Ok(Place::Postgres { url: server.url().to_owned(), schema: format!("crash_{seed}") })
+        }
+    }
+}
+
+/// Looks at the tables, over a connection that may have to be opened again.
+struct Watch {
+    place: Place,
+    broker: Option<Arc<Broker>>,
+    eye: Option<Eye>,
+}
+
+struct State {
+    effects: u64,
+    backlog: u64,
+}
+
+impl Watch {
+    /// `None` while the store is away.
+    async fn look(&mut self) -> Option<State> {
+        if self.eye.is_none() {
+            self.eye = self.place.eye().await.ok();
+        }
+        let (effects, queue) = (self.place.table("crash_effects"), self.place.table("queue"));
+        let sql = format!(
+            "select (select count(*) from {effects}), (select count(*) from {queue} where visible_at is not null)"
+        );
+        match self.eye.as_mut()?.numbers(sql).await {
+            Ok(rows) => {
+                let row = rows.first()?;
+                let broker = self.broker.as_ref().map_or(0, |broker| broker.backlog());
+                Some(State { effects: row[0] as u64, backlog: row[1] as u64 + broker as u64 })
+            }
+            Err(_) => {
+                self.eye = None;
+                None
+            }
+        }
+    }
+}
