@@ -17,6 +17,7 @@ pub mod key;
 pub mod memory;
 pub mod message;
 pub mod outcome;
+pub mod parked;
 pub mod planted;
 pub mod queue;
 pub mod source;

@@ -29,6 +29,8 @@ pub enum OutcomeKind {
     AlreadyApplied,
     /// It is older than the state that it describes.
     Stale,
+    /// It is set aside, to be tried again or to be looked at by a person: safe, and not done.
+    Parked,
 }
 
 impl Outcome {
@@ -113,11 +115,13 @@ impl OutcomeKind {
             Self::Rejected => 1,
             Self::AlreadyApplied => 2,
             Self::Stale => 3,
+            Self::Parked => 4,
         }
     }
 
     /// Reads a stored number.
     pub fn from_code(code: i16) -> Option<Self> {
-        [Self::Applied, Self::Rejected, Self::AlreadyApplied, Self::Stale].into_iter().find(|kind| kind.code() == code)
+        let all = [Self::Applied, Self::Rejected, Self::AlreadyApplied, Self::Stale, Self::Parked];
+        all.into_iter().find(|kind| kind.code() == code)
     }
 }

@@ -136,6 +136,11 @@ pub trait Inbox {
         outcomes: &[(ConsumerId, Key, Outcome)],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
+    /// Turns the records of parked messages back into claims of this transaction. Answers for each whether it did;
+    /// `false`: the record is not, or no longer, one of a parked message. Waits for others as [`claim`](Self::claim)
+    /// does.
+    fn reclaim(&mut self, keys: &[(ConsumerId, Key)]) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
+
     /// Takes back keys that this transaction claimed, as if it had not.
     fn unclaim(&mut self, keys: &[(ConsumerId, Key)]) -> impl Future<Output = Result<(), StoreError>> + Send;
 }

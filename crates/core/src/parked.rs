@@ -1,0 +1,230 @@
+//! The parked role of a store: messages that are set aside, to be tried again later or looked at by a person.
+//!
+//! ```text
+//!            ┌────────── lease ran out ──────────┐
+//!            ▼                                   │
+//!  park ─▶ due ──lease──▶ in hand ──end──▶ gone  │     (applied, or found done)
+//!            ▲               │  └───────────────-┘
+//!            │               └──put back──▶ due later, or dead
+//!            └───────────── revive ──────────────┘
+//! ```
+//!
+//! One table and one mechanism for waiting retries, gaps and dead letters. **The inbox record is the arbiter**: whoever
+//! parks a message claims its key and records the outcome [`Parked`](crate::OutcomeKind::Parked) in the same
+//! transaction, so that a message is either applied or parked and never both; whoever runs it turns that record back
+//! into a claim with [`reclaim`](crate::store::Inbox::reclaim).
+//!
+//! A row's fence is raised with each lease; ending it or putting it back with an older fence fails with `Fenced`. A row
+//! is not leased while an earlier row of its order key is there, dead ones included: order is kept by waiting.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::StoreError;
+use crate::failure::Class;
+use crate::fingerprint::Fingerprint;
+use crate::key::Key;
+use crate::message::Message;
+use crate::store::{ConsumerId, Store};
+use crate::time::Timestamp;
+
+/// A store that can set messages aside.
+pub trait ParkStore: Store<Tx: Parking> {}
+
+impl<S: Store<Tx: Parking>> ParkStore for S {}
+
+/// The parked messages on a transaction. Times are the store's own.
+pub trait Parking {
+    /// Sets messages aside, in order. Answers for each whether it was added; `false`: one of the same consumer, key and
+    /// fingerprint is there already.
+    fn park(&mut self, parks: &[Park]) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
+
+    /// For each order key, whether a parked message of this consumer is there that a later one must not overtake. Rows
+    /// that wait for a gap to close ([`Waits::Gap`]) hold nobody up.
+    fn is_blocked(
+        &mut self,
+        consumer: ConsumerId,
+        order_keys: &[&str],
+    ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
+
+    /// Leases up to `max` rows that are due, the longest due first. A row whose order key has an earlier row is not
+    /// due.
+    fn lease_parked(
+        &mut self,
+        request: &ParkLease,
+    ) -> impl Future<Output = Result<Vec<LeasedPark>, StoreError>> + Send;
+
+    /// Keeps rows in hand for another `lease`. Rows with a new owner are left alone.
+    fn extend_parked(
+        &mut self,
+        rows: &[ParkReceipt],
+        lease: Duration,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Removes rows that are done. Fails with `Fenced` if any has a new owner; then nothing may commit.
+    fn end_parked(&mut self, rows: &[ParkReceipt]) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Puts rows back after they were tried, with what is known now. Fails with `Fenced` if any has a new owner.
+    fn put_back(
+        &mut self,
+        rows: &[(ParkReceipt, Verdict)],
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Gives rows back untried, due at once (or after `delay`), without a verdict. Rows with a new owner are left
+    /// alone.
+    fn release_parked(
+        &mut self,
+        rows: &[ParkReceipt],
+        delay: Duration,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Notes that a message is about to be handled by a process that may not survive it, and answers how often that
+    /// was noted and not [forgotten](Self::forget_starts), this time included. Committed before the handler runs.
+    fn note_start(&mut self, consumer: ConsumerId, key: &Key) -> impl Future<Output = Result<u32, StoreError>> + Send;
+
+    /// Forgets starts: the process has survived.
+    fn forget_starts(&mut self, keys: &[(ConsumerId, Key)]) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// A message to set aside.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Park {
+    /// Whose it is.
+    pub consumer: ConsumerId,
+    /// The message as it came.
+    pub message: Arc<Message>,
+    /// What it is found under again: the key that it claims, or a stand-in where it has none.
+    pub key: Key,
+    /// What it says: another content under the same key is parked beside it.
+    pub fingerprint: Fingerprint,
+    /// The inbox record under `key` belongs to this message and says that it is parked. `false` for a conflict, whose
+    /// key belongs to another, and for what has no key.
+    pub owns_record: bool,
+    /// Later messages of this order key must not overtake it.
+    pub order_key: Option<String>,
+    /// Why it is set aside.
+    pub verdict: Verdict,
+}
+
+/// What is known of a message's failure, and what happens next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// What happens next.
+    pub waits: Waits,
+    /// The class of its failure; `None` if it did not fail itself and only waits behind another.
+    pub class: Option<Class>,
+    /// What failures of one cause have in common; see [`Cause`].
+    pub cause: Cause,
+    /// Why, in words without payload or secrets.
+    pub reason: String,
+    /// How often its handler was run and failed.
+    pub attempts: u32,
+}
+
+/// What a parked message waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Waits {
+    /// Time: it is due after this long.
+    Retry(Duration),
+    /// Its turn: it is due when nothing of its order key is before it.
+    Turn,
+    /// A missing version: looked at again after this long. Holds nobody up.
+    Gap(Duration),
+    /// A person: dead.
+    Person,
+}
+
+impl Waits {
+    /// The state as it is stored: 0 retrying, 1 behind another, 2 waiting for a gap, 3 dead.
+    pub fn code(self) -> i16 {
+        match self {
+            Self::Retry(_) => 0,
+            Self::Turn => 1,
+            Self::Gap(_) => 2,
+            Self::Person => 3,
+        }
+    }
+
+    /// How long until it is due; `None`: never by itself.
+    pub fn delay(self) -> Option<Duration> {
+        match self {
+            Self::Retry(delay) | Self::Gap(delay) => Some(delay),
+            Self::Turn => Some(Duration::ZERO),
+            Self::Person => None,
+        }
+    }
+}
+
+/// What failures of one cause have in common, stable over restarts: the class, the message's type, and the code of the
+/// error (or its text with everything that varies taken out).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Cause(String);
+
+impl Cause {
+    /// The longest kept.
+    pub const MAX: usize = 200;
+
+    /// The cause of failures of this class and code in messages of this type.
+    pub fn new(class: Option<Class>, kind: &str, code: &str) -> Self {
+        let class = class.map_or("waiting", Class::name);
+        let mut text = format!("{class}/{kind}/{code}");
+        if text.len() > Self::MAX {
+            let end = (0..=Self::MAX).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+            text.truncate(end);
+        }
+        Self(text)
+    }
+
+    /// Takes back what a store kept.
+    pub fn from_stored(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Which rows to lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParkLease {
+    /// Whose.
+    pub consumer: ConsumerId,
+    /// At most this many.
+    pub max: usize,
+    /// For how long.
+    pub lease: Duration,
+}
+
+/// A row in hand.
+#[derive(Clone, Debug)]
+pub struct LeasedPark {
+    /// To end it or to put it back.
+    pub receipt: ParkReceipt,
+    /// The message.
+    pub message: Message,
+    /// The inbox record under its key says that this message is parked.
+    pub owns_record: bool,
+    /// How often its handler was run and failed.
+    pub attempts: u32,
+    /// When it was parked first.
+    pub parked_at: Timestamp,
+}
+
+/// One lease of one row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ParkReceipt {
+    /// The row.
+    pub row: i64,
+    /// Raised with each lease.
+    pub fence: i32,
+}
