@@ -23,6 +23,7 @@ mod outage;
 pub(crate) mod routes;
 mod settle;
 mod stats;
+mod stop;
 mod stored;
 mod work;
 
