@@ -102,6 +102,8 @@ pub struct Totals {
     pub unordered: u64,
     /// Broken promises of every kind.
     pub wrongs: BTreeMap<Kind, u64>,
+    /// A hash over the hashes of all runs: the same whenever the same seeds are run.
+    pub hash: u64,
 }
 
 impl Totals {
@@ -116,6 +118,7 @@ impl Totals {
         self.deliveries += verdict.deliveries;
         self.effects += verdict.effects;
         self.faults += verdict.faults;
+        self.hash = (self.hash.rotate_left(5) ^ verdict.hash).wrapping_mul(0x0100_0000_01b3);
         for wrong in &verdict.wrongs {
             *self.wrongs.entry(wrong.kind).or_default() += 1;
             match wrong.kind {
