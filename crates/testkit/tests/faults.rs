@@ -9,7 +9,9 @@ use oncebox_core::{
     StoreError, StoreErrorKind, Transaction,
 };
 use oncebox_testkit::ManualClock;
-use oncebox_testkit::faults::{Fault, FaultPlan, Faulty, FaultySource, fail_at_each_call_in_turn, repeat_every_call};
+use oncebox_testkit::faults::{
+    Fault, FaultPlan, Faulty, FaultySource, Moment, fail_at_each_call_in_turn, repeat_every_call,
+};
 use oncebox_testkit::source::SourceFixture;
 use oncebox_testkit::store::StoreFixture;
 
@@ -215,4 +217,23 @@ async fn a_message_takes_effect_once_whatever_the_dice_say() {
         process(&store, false).await;
         assert_eq!(Calm::effects(&store).await, ["paid"], "with seed {seed}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_commit_is_resolved_when_it_has_happened() {
+    let plan = FaultPlan::new();
+    let store = shop(&plan);
+    let request = order(&store).await.expect("a calm plan");
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let watched = Arc::clone(&seen);
+    plan.watch(move |moment| watched.lock().expect("nobody panicked").push(moment));
+    plan.decide(|call| (call == "commit").then_some(Fault::Late(Duration::from_secs(3))));
+    let (_, tx) = handle(&store, &request).await.expect("only commits go wrong");
+    let started = tokio::time::Instant::now();
+    let Ended::Unknown { doubt, .. } = tx.commit().await else { panic!("its answer is lost") };
+    assert_eq!((started.elapsed(), seen.lock().expect("nobody panicked").len()), (Duration::ZERO, 1));
+    store.resolve(&doubt).await.expect("a resolve that goes well");
+    assert_eq!(started.elapsed(), Duration::from_secs(3));
+    assert_eq!(*seen.lock().expect("nobody panicked"), [Moment::Begun, Moment::Committed]);
+    assert_eq!(Calm::effects(&store).await, ["paid"]);
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use oncebox_core::source::Order;
 use oncebox_core::{Clock, ConsumerName, Source, SourceError, Store, StoreError, StoreErrorKind, planted};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use super::builder::{OrderBy, Setup, StartError};
@@ -20,6 +20,7 @@ use super::lane::Lane;
 use super::outage::{Outage, Pause};
 use super::routes::Routes;
 use super::settle::SettledHook;
+use super::stop::Stop;
 use super::{Bounds, Stats};
 
 /// What the tasks of one running consumer share. Only counters and signals change.
@@ -43,7 +44,7 @@ pub(crate) struct Engine<S: Store, Src: Source<S>> {
     pub(super) room_kib: Arc<Semaphore>,
     /// Raised with each release of a message that others wait behind; see `Work::wave`.
     wave: AtomicU64,
-    stop: watch::Sender<bool>,
+    stop: Stop,
     /// Why it stops by itself.
     failed: Mutex<Option<String>>,
 }
@@ -135,7 +136,7 @@ impl<S: Store, Src: Source<S>> Engine<S, Src> {
             stats: setup.stats,
             outage: Outage::default(),
             wave: AtomicU64::new(0),
-            stop: watch::Sender::new(false),
+            stop: Stop::default(),
             failed: Mutex::new(None),
             name,
         };
@@ -177,12 +178,13 @@ impl<S: Store, Src: Source<S>> Engine<S, Src> {
             beats.spawn(heartbeat::run(Arc::clone(&self), held, lease));
         }
         tokio::select! {
+            biased;
             () = shutdown => tracing::info!(consumer = %self.name, "shutdown asked for; finishing what is in hand"),
             () = self.stopping() => {}
             // None of them ends before it is told to, unless it broke down: then its messages have nobody.
             Some(Err(error)) = tasks.join_next() => self.fail(format!("one of its tasks broke down: {error}")),
         }
-        self.stop.send_replace(true);
+        self.stop.set();
         let drained = self.drain(tasks).await;
         drop(beats);
         if tokio::time::timeout(CLOSE_MAX, self.source.close()).await.is_err() {
@@ -215,20 +217,19 @@ impl<S: Store, Src: Source<S>> Engine<S, Src> {
 
     /// Whether a shutdown was asked for.
     pub(super) fn is_stopping(&self) -> bool {
-        *self.stop.borrow()
+        self.stop.is_set()
     }
 
     /// Returns once a shutdown is asked for.
     pub(super) async fn stopping(&self) {
-        // The sender lives as long as we do, so this fails never.
-        let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
+        self.stop.wait().await;
     }
 
     /// Stops the consumer because of something that only a person can mend.
     pub(super) fn fail(&self, reason: String) {
         tracing::error!(consumer = %self.name, "consumer stops: {reason}");
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
-        self.stop.send_replace(true);
+        self.stop.set();
     }
 
     pub(super) fn wave(&self) -> u64 {
@@ -250,8 +251,9 @@ impl<S: Store, Src: Source<S>> Engine<S, Src> {
         let mut was_away = false;
         loop {
             tokio::select! {
-                () = pause.wait() => {}
+                biased;
                 () = self.stopping() => return None,
+                () = pause.wait() => {}
             }
             match self.store.connect().await {
                 Ok(session) => return Some(Back { session, was_away }),

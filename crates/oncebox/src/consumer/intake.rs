@@ -66,8 +66,9 @@ pub(super) async fn run<S: Store, Src: Source<S>>(
                     engine.stats.set_waiting_for(Some(error.to_string()));
                 }
                 tokio::select! {
-                    () = failing.get_or_insert_with(|| Pause::new(&*engine.clock, 0)).wait() => {}
+                    biased;
                     () = engine.stopping() => {}
+                    () = failing.get_or_insert_with(|| Pause::new(&*engine.clock, 0)).wait() => {}
                 }
             }
         }
@@ -78,13 +79,15 @@ pub(super) async fn run<S: Store, Src: Source<S>>(
 /// stop.
 async fn room_to_receive<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, usual_kib: usize) -> Option<usize> {
     tokio::select! {
-        () = engine.outage.over() => {}
+        biased;
         () = engine.stopping() => return None,
+        () = engine.outage.over() => {}
     }
     tokio::select! {
+        biased;
+        () = engine.stopping() => return None,
         // The permit is given back at once: only this task takes any, so what is free stays free.
         _permit = engine.room.acquire() => {}
-        () = engine.stopping() => return None,
     }
     let by_bytes = engine.room_kib.available_permits() / usual_kib.max(1);
     Some(engine.room.available_permits().min(by_bytes).max(1))
@@ -102,8 +105,9 @@ async fn dispatch<S: Store, Src: Source<S>>(
         // Mostly there is room: then nothing needs to be waited for.
         Some(room) => Some(room),
         None => tokio::select! {
-            room = take_room(engine, kib) => room,
+            biased;
             () = engine.stopping() => None,
+            room = take_room(engine, kib) => room,
         },
     };
     let Some(room) = room else { return Some(delivery) };

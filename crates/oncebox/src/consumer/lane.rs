@@ -279,6 +279,10 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
             StoreErrorKind::Fenced if alone => {
                 Stats::add(&self.engine.stats.leases_lost, 1);
                 tracing::debug!(consumer = %self.engine.name, "a lease was lost before its message was done: {error}");
+                // Its new owner may be ourselves, with what follows it still in hand under leases that hold.
+                for key in works.iter().filter_map(|work| work.order_key.clone()) {
+                    self.blocked.insert(key, self.engine.next_wave());
+                }
             }
             StoreErrorKind::Configuration | StoreErrorKind::Corrupt | StoreErrorKind::Breached => {
                 self.engine.fail(format!("{error}"));

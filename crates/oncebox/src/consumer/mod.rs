@@ -24,6 +24,7 @@ mod plants;
 pub(crate) mod routes;
 mod settle;
 mod stats;
+mod stop;
 mod stored;
 mod work;
 

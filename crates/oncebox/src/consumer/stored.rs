@@ -19,13 +19,13 @@ use oncebox_core::source::SourceCapabilities;
 use oncebox_core::{
     ConsumerName, Coordinate, Delivery, Failure, KeyStrategy, Message, Release, Source, SourceError, Store, StoreError,
 };
-use tokio::sync::watch;
 
 use super::builder::{Consumer, OrderBy, Setup};
 use super::engine::{Drained, Engine, RunError};
 use super::identity::{Identity, Records};
 use super::routes::{Route, Routes, Shape};
 use super::stats::Stats;
+use super::stop::Stop;
 use crate::context::Context;
 use crate::handler::{Call, Erased, Outcomes};
 use crate::queue_source::{ORIGIN, Queue};
@@ -71,29 +71,24 @@ impl<S: QueueStore, Src: Source<S>> StoredConsumer<S, Src> {
         let front = Engine::start(front, source).await?;
         let back = Engine::start(back, queue).await?;
 
-        let stop = watch::Sender::new(false);
-        let stopped = || {
-            let mut stop = stop.subscribe();
-            async move {
-                let _ = stop.wait_for(|stop| *stop).await;
-            }
-        };
+        let stop = Stop::default();
         let front = async {
-            let ended = front.run(stopped()).await;
-            stop.send_replace(true);
+            let ended = front.run(stop.wait()).await;
+            stop.set();
             ended
         };
         let back = async {
-            let ended = back.run(stopped()).await;
-            stop.send_replace(true);
+            let ended = back.run(stop.wait()).await;
+            stop.set();
             ended
         };
         let both = async { tokio::join!(front, back) };
         tokio::pin!(both);
         let ended = tokio::select! {
+            biased;
             ended = &mut both => ended,
             () = shutdown => {
-                stop.send_replace(true);
+                stop.set();
                 both.await
             }
         };

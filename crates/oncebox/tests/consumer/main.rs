@@ -100,4 +100,5 @@ on_every_store! {
     bad_input::large_payloads_are_received_a_few_at_a_time,
     commits::a_store_that_lets_in_and_then_fails_is_waited_for,
     queue::a_handler_slower_than_its_lease_keeps_its_message,
+    order::nothing_overtakes_a_message_whose_lease_was_lost,
 }

@@ -10,7 +10,9 @@ use oncebox::memory::MemorySource;
 
 use oncebox::{Context, KeyStrategy, OrderBy, Outcome, Queue, StoreError, StoreErrorKind};
 use oncebox_testkit::eventually;
+use oncebox_testkit::faults::{Fault, FaultPlan, FaultySource};
 use oncebox_testkit::store::Setup;
+use tokio::sync::Semaphore;
 
 use super::rig::*;
 
@@ -165,4 +167,42 @@ pub(crate) async fn an_order_that_the_source_does_not_know_is_refused<F: EngineF
     source.send(note("2", "b").with_order_key("b"));
     run_until(by_text(), "the other is handled", async |seen| seen.handled == 1).await;
     assert_eq!(effects(&setup).await, ["b"]);
+}
+
+/// Leases run out in hand, and there is room to be handed the head again but not what follows it.
+pub(crate) async fn nothing_overtakes_a_message_whose_lease_was_lost<F: EngineFixture>(setup: Setup<F>) {
+    let open = || Queue::ordered(setup.store.clone(), "notes").unwrap().lease(Duration::from_millis(600));
+    let message = |n: u32| note(&n.to_string(), &format!("k:{n}")).with_order_key("k");
+    open().send((0..3).map(message)).await.unwrap();
+    // Rows are never extended; lanes are, whenever something is received.
+    let plan = FaultPlan::new();
+    plan.decide(|call| (call == "extend").then_some(Fault::Lost));
+    let gate = Arc::new(Semaphore::new(0));
+    let waited_at = Arc::clone(&gate);
+    let ordered = consumer("c", &setup.store, FaultySource::new(open(), plan))
+        .on("noted", move |mut ctx: Context<F::Store>, note: Note| {
+            let gate = Arc::clone(&waited_at);
+            async move {
+                F::write_effect(ctx.db(), &note.text).await?;
+                if note.text == "k:0" {
+                    // Holds up the lane with no transaction open, so that the others wait in hand.
+                    ctx.after_commit(async move {
+                        let _ = gate.acquire().await;
+                    });
+                }
+                Ok(Outcome::applied())
+            }
+        })
+        .order_by(OrderBy::MessageKey)
+        .bounds(|bounds| (bounds.batch_messages_max, bounds.in_flight_max) = (1, 3))
+        .lanes(1);
+    let handled = run_until(ordered, "all are handled", async |seen| {
+        if seen.deliveries >= 4 {
+            gate.add_permits(1);
+        }
+        seen.handled == 3
+    });
+    let seen = in_real_time(&setup.clock, handled).await;
+    assert_eq!(F::effects(&setup.store).await, ["k:0", "k:1", "k:2"]);
+    assert!(seen.leases_lost > 0, "{seen:?}");
 }

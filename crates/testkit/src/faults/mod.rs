@@ -7,7 +7,7 @@
 //! ```
 //!
 //! [`Faulty`] wraps any store and is one itself, so that the engine runs over it unchanged. A [`FaultPlan`] names the
-//! seam calls at which something goes wrong, by hand, by chance from a seed, or in turn: [`repeat_every_call`] and
+//! seam calls at which something goes wrong, by hand, by chance from a seed, by a function, or in turn: [`repeat_every_call`] and
 //! [`fail_at_each_call_in_turn`] run a whole scenario once for each call that it makes.
 
 mod plan;
@@ -16,7 +16,7 @@ mod scenario;
 mod source;
 mod store;
 
-pub use plan::{CALLS, Fault, FaultPlan};
+pub use plan::{CALLS, Fault, FaultPlan, Moment};
 pub use scenario::{fail_at_each_call_in_turn, repeat_every_call};
 pub use source::FaultySource;
 pub use store::{Faulty, FaultyDoubt, FaultySession, FaultyTx};

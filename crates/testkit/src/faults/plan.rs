@@ -51,6 +51,9 @@ pub enum Fault {
     Contended,
     /// It is done after this long.
     Delay(Duration),
+    /// A commit whose answer is lost at once, and that the other side makes this long after. Its doubt is resolved when
+    /// that has happened. Any other call is done after this long.
+    Late(Duration),
     /// It is done twice, as if someone in between had sent it again, and answered with the first answer. What can't be
     /// done twice (begin, commit, rollback, and whatever a source is handed for good) is done once.
     Repeat,
@@ -70,6 +73,19 @@ pub struct FaultPlan {
     shared: Arc<Mutex<Plan>>,
 }
 
+/// What became of a transaction, for those who [watch](FaultPlan::watch).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Moment {
+    /// It has begun: on a store with one writer, nobody else has one open.
+    Begun,
+    /// It is durable, whatever its owner is told, and whenever.
+    Committed,
+}
+
+type Decide = Box<dyn FnMut(&'static str) -> Option<Fault> + Send>;
+type Watch = Arc<dyn Fn(Moment) + Send + Sync>;
+
 #[derive(Default)]
 struct Plan {
     /// Every call so far, in order.
@@ -81,6 +97,8 @@ struct Plan {
     /// Whether every call is done twice.
     repeat_all: bool,
     random: Option<Random>,
+    decide: Option<Decide>,
+    watch: Option<Watch>,
     injected: usize,
 }
 
@@ -124,6 +142,17 @@ impl FaultPlan {
         self.plan().random = Some(Random { dice: AtomicU64::new(seed), probability, calls });
     }
 
+    /// From now on `decide` says what goes wrong with each call that no rule is for. It is told the call's name, and
+    /// sees every call in the order they are made, so it can keep a record of a run as well. It must not use this plan.
+    pub fn decide(&self, decide: impl FnMut(&'static str) -> Option<Fault> + Send + 'static) {
+        self.plan().decide = Some(Box::new(decide));
+    }
+
+    /// Tells `watch` when a transaction of a store with this plan has begun and when it has committed.
+    pub fn watch(&self, watch: impl Fn(Moment) + Send + Sync + 'static) {
+        self.plan().watch = Some(Arc::new(watch));
+    }
+
     /// From now on nothing goes wrong: what is left of the plan is dropped, and what was counted stays.
     pub fn calm(&self) {
         let mut plan = self.plan();
@@ -131,6 +160,7 @@ impl FaultPlan {
         plan.at = None;
         plan.repeat_all = false;
         plan.random = None;
+        plan.decide = None;
     }
 
     /// Every call so far, in order.
@@ -170,11 +200,22 @@ impl FaultPlan {
     /// Notes a call and says what goes wrong with it, after waiting if that is what goes wrong.
     pub(super) async fn next(&self, call: &'static str) -> Option<Fault> {
         let fault = self.plan().next(call);
-        if let Some(Fault::Delay(time)) = fault {
-            tokio::time::sleep(time).await;
-            return None;
+        match fault {
+            Some(Fault::Late(_)) if call == "commit" => fault,
+            Some(Fault::Delay(time) | Fault::Late(time)) => {
+                tokio::time::sleep(time).await;
+                None
+            }
+            fault => fault,
         }
-        fault
+    }
+
+    /// Tells whoever watches.
+    pub(super) fn tell(&self, moment: Moment) {
+        let watch = self.plan().watch.clone();
+        if let Some(watch) = watch {
+            watch(moment);
+        }
     }
 
     fn plan(&self) -> MutexGuard<'_, Plan> {
@@ -203,6 +244,9 @@ impl Plan {
         }
         if self.repeat_all {
             return Some(Fault::Repeat);
+        }
+        if let Some(decide) = &mut self.decide {
+            return decide(call);
         }
         self.random.as_ref().filter(|random| random.calls.contains(&call))?.roll(call)
     }

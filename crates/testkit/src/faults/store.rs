@@ -10,7 +10,9 @@ use oncebox_core::{
     StoreErrorKind, Transaction,
 };
 
-use super::plan::{Fault, FaultPlan};
+use tokio::sync::watch;
+
+use super::plan::{Fault, FaultPlan, Moment};
 
 /// A store whose calls go wrong by a [`FaultPlan`]. It has the identity and the capabilities of the one inside.
 #[derive(Clone, Debug)]
@@ -97,11 +99,16 @@ impl<S: Store> Store for Faulty<S> {
     fn resolve(&self, doubt: &FaultyDoubt<S>) -> impl Future<Output = Result<(), StoreError>> + Send {
         // Made here and awaited below, because a doubt need not be `Sync` and can't be kept across an await.
         let mut inner = [(); 2].map(|()| doubt.inner.as_ref().map(|inner| self.inner.resolve(inner))).into_iter();
+        let late = doubt.late.clone();
         async move {
             let fault = self.plan.next("resolve").await;
             with_fault("resolve", fault, || {
-                let inner = inner.next().flatten();
+                let (inner, late) = (inner.next().flatten(), late.clone());
                 async move {
+                    if let Some(mut late) = late {
+                        // Nothing is ever sent: it fails when the late commit is over.
+                        let _ = late.changed().await;
+                    }
                     match inner {
                         Some(inner) => inner.await,
                         None => Ok(()),
@@ -131,10 +138,13 @@ impl<S: Store> Session for FaultySession<S> {
         match self.plan.next("begin").await {
             None | Some(Fault::Delay(_) | Fault::Repeat) => {
                 let inner = self.inner.begin(lock_wait).await?;
+                self.plan.tell(Moment::Begun);
                 Ok(FaultyTx { inner, plan: self.plan, broken: false })
             }
             Some(fault @ Fault::AfterDoing) => {
-                drop(self.inner.begin(lock_wait).await?);
+                let begun = self.inner.begin(lock_wait).await?;
+                self.plan.tell(Moment::Begun);
+                drop(begun);
                 Err(injected("begin", fault))
             }
             Some(fault) => Err(injected("begin", fault)),
@@ -156,6 +166,18 @@ pub struct FaultyTx<S: Store> {
 pub struct FaultyDoubt<S: Store> {
     /// `None` if the transaction ended and only the answer was lost.
     inner: Option<S::Doubt>,
+    /// Closed when a commit that was made late is over.
+    late: Option<watch::Receiver<()>>,
+}
+
+impl<S: Store> FaultyDoubt<S> {
+    fn over() -> Self {
+        Self { inner: None, late: None }
+    }
+
+    fn of(inner: S::Doubt) -> Self {
+        Self { inner: Some(inner), late: None }
+    }
 }
 
 /// Makes a call on a transaction, which breaks it if the call is made to fail.
@@ -227,20 +249,29 @@ impl<S: Store> Transaction for FaultyTx<S> {
             return Ended::RolledBack { session: None, error: lost("commit") };
         }
         match fault {
-            None | Some(Fault::Delay(_) | Fault::Repeat) => wrapped(inner.commit().await, plan),
+            None | Some(Fault::Delay(_) | Fault::Repeat) => wrapped(told(inner, &plan).await, plan),
             Some(fault @ (Fault::BeforeDoing | Fault::Contended)) => {
                 inner.rollback().await;
                 Ended::RolledBack { session: None, error: injected("commit", fault) }
             }
-            Some(fault @ Fault::AfterDoing) => match inner.commit().await {
-                Ended::Committed(_) => {
-                    Ended::Unknown { doubt: FaultyDoubt { inner: None }, error: injected("commit", fault) }
-                }
+            Some(fault @ Fault::AfterDoing) => match told(inner, &plan).await {
+                Ended::Committed(_) => Ended::Unknown { doubt: FaultyDoubt::over(), error: injected("commit", fault) },
                 other => wrapped(other, plan),
             },
             Some(fault @ Fault::Lost) => {
                 inner.rollback().await;
-                Ended::Unknown { doubt: FaultyDoubt { inner: None }, error: injected("commit", fault) }
+                Ended::Unknown { doubt: FaultyDoubt::over(), error: injected("commit", fault) }
+            }
+            Some(fault @ Fault::Late(after)) => {
+                let (over, late) = watch::channel(());
+                #[allow(clippy::disallowed_methods, reason = "it is the other side, which goes on without its client")]
+                tokio::spawn(async move {
+                    tokio::time::sleep(after).await;
+                    let _ = told(inner, &plan).await;
+                    drop(over);
+                });
+                let doubt = FaultyDoubt { inner: None, late: Some(late) };
+                Ended::Unknown { doubt, error: injected("commit", fault) }
             }
         }
     }
@@ -258,8 +289,17 @@ impl<S: Store> Transaction for FaultyTx<S> {
     }
 
     fn abandon(self) -> FaultyDoubt<S> {
-        FaultyDoubt { inner: Some(self.inner.abandon()) }
+        FaultyDoubt::of(self.inner.abandon())
     }
+}
+
+/// Commits, and tells whoever watches before anyone else can begin.
+async fn told<T: Transaction>(tx: T, plan: &FaultPlan) -> Ended<T::Session, T::Doubt> {
+    let ended = tx.commit().await;
+    if matches!(ended, Ended::Committed(_)) {
+        plan.tell(Moment::Committed);
+    }
+    ended
 }
 
 fn wrapped<S: Store>(ended: Ended<S::Session, S::Doubt>, plan: FaultPlan) -> Ended<FaultySession<S>, FaultyDoubt<S>> {
@@ -268,6 +308,6 @@ fn wrapped<S: Store>(ended: Ended<S::Session, S::Doubt>, plan: FaultPlan) -> End
         Ended::RolledBack { session, error } => {
             Ended::RolledBack { session: session.map(|inner| FaultySession { inner, plan }), error }
         }
-        Ended::Unknown { doubt, error } => Ended::Unknown { doubt: FaultyDoubt { inner: Some(doubt) }, error },
+        Ended::Unknown { doubt, error } => Ended::Unknown { doubt: FaultyDoubt::of(doubt), error },
     }
 }

@@ -1,0 +1,211 @@
+//! The independent audit: business rows and inbox records against what was sent. It asks no consumer anything.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use oncebox::claim::{Claim, ClaimRequest};
+use oncebox::{ConsumerName, Fingerprinter, Inbox, Key, Message, OutcomeKind, Session, Store, StoreError, Transaction};
+
+use crate::handler::{EFFECTS, Effect};
+use crate::history::{Ends, Order};
+use crate::scenario::Origin;
+use crate::verdict::{Kind, Verdict};
+use crate::world::{CONSUMER, World};
+
+/// Compares what is there with what was sent.
+pub(crate) async fn audit(world: &World, left: &[Order]) -> Verdict {
+    let effects: Vec<Effect> = match world.store.with_db(|db| db.rows(EFFECTS)).await {
+        Ok(effects) => effects,
+        Err(error) => {
+            world.journal.wrong(Kind::Engine, format!("cannot read the effects: {error}"));
+            Vec::new()
+        }
+    };
+    once_each(world, &effects, left);
+    conflicts_are_kept(world, &effects, left);
+    if world.scenario.ordered {
+        in_order(world, &effects);
+    }
+    if let Err(error) = recorded(world, &effects).await {
+        world.journal.wrong(Kind::Engine, format!("cannot read the inbox: {error}"));
+    }
+    hooks(world, &effects);
+    ends(world).await;
+
+    let summary = world.journal.summary();
+    let (wrongs, trace) = world.journal.close();
+    Verdict {
+        seed: world.scenario.seed,
+        wrongs,
+        messages: world.history.variants().len() as u64,
+        deliveries: summary.deliveries,
+        effects: effects.len() as u64,
+        faults: summary.faults,
+        hash: summary.hash,
+        trace,
+    }
+}
+
+/// Every id that is due took effect once; those that wait behind a conflict took none and are still there.
+fn once_each(world: &World, effects: &[Effect], left: &[Order]) {
+    let mut times: HashMap<&str, u32> = HashMap::new();
+    for effect in effects {
+        *times.entry(&effect.order.id).or_default() += 1;
+    }
+    let variants = world.history.variants();
+    for (id, orders) in &variants {
+        let times = times.remove(id).unwrap_or(0);
+        if times > 1 {
+            world.journal.wrong(Kind::Doubled, format!("{id} took effect {times} times"));
+        }
+        if times == 0 {
+            let is_left = orders.iter().any(|order| left.contains(order));
+            match (world.promise.due.contains(*id), is_left) {
+                (true, true) => world.journal.wrong(Kind::Stuck, format!("{id} took no effect and is still there")),
+                (_, false) => world.journal.wrong(Kind::Lost, format!("{id} took no effect and is gone")),
+                (false, true) => {}
+            }
+        } else if world.promise.held.contains(*id) {
+            world.journal.wrong(Kind::Unordered, format!("{id} overtook a conflict of its order key"));
+        }
+    }
+    for id in times.keys() {
+        world.journal.wrong(Kind::Doubled, format!("{id} took effect and was never sent"));
+    }
+}
+
+/// A message under a key that belongs to another is never dropped; and nothing else is left, but what may wait for it.
+fn conflicts_are_kept(world: &World, effects: &[Effect], left: &[Order]) {
+    let winners: HashMap<&str, u32> = effects.iter().map(|e| (e.order.id.as_str(), e.order.variant)).collect();
+    let count = |orders: &mut dyn Iterator<Item = &Order>, of: &Order| orders.filter(|order| *order == of).count();
+    for orders in world.history.variants().values() {
+        for order in orders {
+            let sent = count(&mut world.history.sent.iter().map(|sent| &sent.order), order);
+            let left = count(&mut left.iter(), order);
+            match winners.get(order.id.as_str()) {
+                Some(winner) if *winner != order.variant && left < sent => {
+                    let what = format!("{} of {sent} conflicts under {} were dropped", sent - left, order.id);
+                    world.journal.wrong(Kind::Conflict, what);
+                }
+                // A duplicate behind a conflict waits with the others.
+                Some(winner) if *winner == order.variant && left > 0 && !behind_a_conflict(world, order) => {
+                    world.journal.wrong(Kind::Stuck, format!("{left} copies of {} are still there", order.id));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Whether a copy of this message was sent after a conflict of its order key, where order is kept.
+fn behind_a_conflict(world: &World, order: &Order) -> bool {
+    let variants = world.history.variants();
+    let disputed = |id: &str| variants.get(id).is_some_and(|orders| orders.len() > 1);
+    let key = world.history.sent.iter().find(|sent| sent.order == *order).and_then(|sent| sent.key());
+    world.scenario.ordered
+        && world.history.sent.iter().any(|sent| key.is_some() && sent.key() == key && disputed(&sent.order.id))
+}
+
+/// First effects of an order key come in the order in which their messages were first sent.
+fn in_order(world: &World, effects: &[Effect]) {
+    let places = world.history.first_places();
+    let mut last: HashMap<&str, usize> = HashMap::new();
+    let mut seen: HashSet<&str> = HashSet::new();
+    for effect in effects {
+        let Some(&place) = places.get(&effect.order) else { continue };
+        let Some(key) = world.history.sent[place].key() else { continue };
+        // A second effect is counted as doubled, not as an overtaking.
+        if !seen.insert(&effect.order.id) {
+            continue;
+        }
+        let before = last.insert(key, place);
+        if before.is_some_and(|before| before > place) {
+            let what = format!("{} took effect after a later message of {key}", effect.order.id);
+            world.journal.wrong(Kind::Unordered, what);
+        }
+        let first = world.history.variants().get(effect.order.id.as_str()).map(|orders| orders[0].variant);
+        if first != Some(effect.order.variant) {
+            let what = format!("the second message under {} overtook the first", effect.order.id);
+            world.journal.wrong(Kind::Unordered, what);
+        }
+    }
+}
+
+/// Effect and record go together: claiming each key again finds exactly the effects, and how they ended.
+async fn recorded(world: &World, effects: &[Effect]) -> Result<(), StoreError> {
+    let name = ConsumerName::new(CONSUMER).expect("the consumer has a name");
+    let consumer = world.store.consumer(&name).await?;
+    let mut tx = world.store.connect().await?.begin(Duration::from_secs(5)).await?;
+    let wrong = |what: String| world.journal.wrong(Kind::Record, what);
+    let applied: HashMap<&str, &Order> =
+        effects.iter().map(|effect| (effect.order.id.as_str(), &effect.order)).collect();
+    for (id, orders) in world.history.variants() {
+        for order in orders {
+            let Some(sent) = world.history.sent.iter().find(|sent| sent.order == *order) else { continue };
+            let claim = tx.claim(&[request(consumer, id, &sent.message)?]).await?.into_iter().next();
+            match (applied.get(id), claim) {
+                (None, Some(Claim::Fresh)) => break,
+                (Some(applied), Some(Claim::Duplicate(earlier))) if *applied == order => {
+                    let (kind, result) = (earlier.outcome.kind(), earlier.outcome.result());
+                    let expected = match order.ends {
+                        Ends::Applied => kind == OutcomeKind::Applied && result.is_none(),
+                        Ends::WithResult => {
+                            kind == OutcomeKind::Applied && earlier.outcome.json() == Some(id.to_owned())
+                        }
+                        Ends::Rejected => kind == OutcomeKind::Rejected && result.is_some_and(|said| *said == id),
+                    };
+                    if !expected {
+                        wrong(format!(
+                            "the record of {id} says {:?}, and it ended as {:?}",
+                            earlier.outcome, order.ends
+                        ));
+                    }
+                }
+                (Some(applied), Some(Claim::Conflict(_))) if *applied != order => {}
+                (Some(_), claim) => wrong(format!("{id} took effect, and claiming it again answers {claim:?}")),
+                (None, claim) => wrong(format!("{id} took no effect, and claiming it answers {claim:?}")),
+            }
+        }
+    }
+    tx.rollback().await;
+    Ok(())
+}
+
+fn request(consumer: oncebox::ConsumerId, id: &str, message: &Message) -> Result<ClaimRequest, StoreError> {
+    let fingerprint = Fingerprinter::default().fingerprint(message);
+    let key = Key::id(id).expect("the ids of a run are keys");
+    Ok(ClaimRequest { consumer, key, fingerprint, id_hash: None })
+}
+
+/// Hooks ran for what was committed. What ran too early or too often was written down when it did.
+fn hooks(world: &World, effects: &[Effect]) {
+    let rows: HashSet<u64> = effects.iter().map(|effect| effect.run).collect();
+    if rows != world.journal.committed() {
+        let what = "the rows of the business table are not those whose commit was seen".to_owned();
+        world.journal.wrong(Kind::Record, what);
+    }
+    let crashed = world.scenario.ends.iter().any(|_| true);
+    let heals = world.scenario.hook_on_duplicates && world.scenario.origin == Origin::Memory && !world.scenario.stored;
+    if heals && !crashed {
+        for effect in effects {
+            if !world.journal.was_settled(&effect.order.id) {
+                world.journal.wrong(Kind::Hook, format!("no hook ran for {}", effect.order.id));
+            }
+        }
+    }
+}
+
+/// Nothing goes on after the end, and no lost commit was forgotten.
+async fn ends(world: &World) {
+    let alive = world.idle().await;
+    if alive > 0 {
+        world.journal.wrong(Kind::Leak, format!("{alive} tasks live on after their process"));
+    }
+    let summary = world.journal.summary();
+    // In stored mode the queue behind the consumer uses its store too, and leaves its own lost commits to time. A
+    // process that ends leaves them to its successor's claims.
+    if !world.scenario.stored && world.scenario.ends.is_empty() && summary.doubts > summary.resolved {
+        let forgotten = summary.doubts - summary.resolved;
+        world.journal.wrong(Kind::Doubt, format!("{forgotten} lost commits were not laid to rest"));
+    }
+}

@@ -1,0 +1,95 @@
+//! A source that writes down what it hands out.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox::source::SourceCapabilities;
+use oncebox::{Delivery, Release, Source, SourceError, Store, StoreError};
+
+use crate::journal::Journal;
+use crate::verdict::Kind;
+
+/// A source as one process sees it. It sits inside the faults, so what it writes down was truly handed out.
+#[derive(Debug)]
+pub(crate) struct Tap<Src> {
+    inner: Src,
+    process: u64,
+    journal: Arc<Journal>,
+    /// Nothing goes wrong, so nothing may come again but what was released, which only a conflict is.
+    once: Option<Arc<HashSet<String>>>,
+}
+
+impl<Src> Tap<Src> {
+    pub(crate) fn new(inner: Src, process: u64, journal: Arc<Journal>) -> Self {
+        Self { inner, process, journal, once: None }
+    }
+
+    /// Messages of these ids must not be delivered twice.
+    pub(crate) fn once(mut self, ids: Arc<HashSet<String>>) -> Self {
+        self.once = Some(ids);
+        self
+    }
+}
+
+impl<S: Store, Src: Source<S>> Source<S> for Tap<Src> {
+    type Receipt = Src::Receipt;
+
+    fn capabilities(&self) -> SourceCapabilities {
+        self.inner.capabilities()
+    }
+
+    async fn open(&self, store: &S) -> Result<(), SourceError> {
+        self.inner.open(store).await
+    }
+
+    async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery<Src::Receipt>>, SourceError> {
+        let deliveries = self.inner.receive(max, wait).await?;
+        for delivery in &deliveries {
+            let id = delivery.message.label().to_string();
+            let place = delivery.coordinate.as_ref().map_or("", |place| place.as_str());
+            let count = delivery.count.unwrap_or(0);
+            self.journal.delivered(self.process, &id, place, count);
+            if count > 1 && self.once.as_ref().is_some_and(|ids| ids.contains(&id)) {
+                let what = format!("{id} was delivered again, and nothing had gone wrong");
+                self.journal.wrong(Kind::Lease, what);
+            }
+        }
+        Ok(deliveries)
+    }
+
+    async fn ack_in(&self, tx: &mut S::Tx, receipts: &[&Src::Receipt]) -> Result<(), StoreError> {
+        self.inner.ack_in(tx, receipts).await
+    }
+
+    async fn ack(&self, deliveries: Vec<Delivery<Src::Receipt>>) -> Result<(), SourceError> {
+        self.write("acknowledges", &deliveries);
+        self.inner.ack(deliveries).await
+    }
+
+    async fn release(&self, deliveries: Vec<Delivery<Src::Receipt>>, release: Release) -> Result<(), SourceError> {
+        self.write("releases", &deliveries);
+        self.inner.release(deliveries, release).await
+    }
+
+    async fn extend(&self, receipts: &[Arc<Src::Receipt>]) -> Result<(), SourceError> {
+        self.inner.extend(receipts).await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}
+
+impl<Src> Tap<Src> {
+    fn write<R>(&self, what: &str, deliveries: &[Delivery<R>]) {
+        for delivery in deliveries {
+            let place = delivery.coordinate.as_ref().map_or("", |place| place.as_str());
+            self.journal.note(format_args!(
+                "process {} {what} {} from {place}",
+                self.process,
+                delivery.message.label()
+            ));
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! One run: processes that consume, die and come back, until everything heals and drains.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use oncebox::consumer::RunError;
+use oncebox::memory::{MemorySource, MemoryStore};
+use oncebox::{Clock, Consumer, Drained, HookRuns, OrderBy, Queue, Source};
+use oncebox_testkit::faults::{Faulty, FaultySource};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::audit;
+use crate::clock::VirtualClock;
+use crate::handler::{Base, Business};
+use crate::history::{History, Promise};
+use crate::journal::Journal;
+use crate::leftovers;
+use crate::scenario::{Ending, Origin, Scenario};
+use crate::tap::Tap;
+use crate::verdict::{Kind, Verdict};
+use crate::weather::{Side, Weather};
+
+/// The consumer under test; all processes run the same one.
+pub(crate) const CONSUMER: &str = "orders";
+
+/// The queue it reads, where it reads one.
+pub(crate) const QUEUE: &str = "incoming";
+
+/// How long the backlog may take to drain after everything healed.
+const DRAIN_MAX: Duration = Duration::from_secs(120);
+
+/// Everything that the tasks of one run share.
+pub(crate) struct World {
+    pub(crate) scenario: Scenario,
+    pub(crate) clock: Arc<VirtualClock>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) history: History,
+    pub(crate) promise: Promise,
+    /// The store as it is: nothing goes wrong on it.
+    pub(crate) store: MemoryStore,
+    pub(crate) memory: MemorySource,
+    weather: Arc<Weather>,
+    began: Instant,
+    processes: AtomicU64,
+}
+
+/// Runs a scenario in virtual time and says what it came to. `trace` keeps everything that happened.
+///
+/// # Panics
+///
+/// If no runtime can be made, or inside one.
+pub fn simulate(scenario: Scenario, trace: bool) -> Verdict {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime without I/O needs nothing");
+    runtime.block_on(World::run(scenario, trace))
+}
+
+impl World {
+    async fn run(scenario: Scenario, trace: bool) -> Verdict {
+        let world = Arc::new(Self::new(scenario, trace));
+        world.journal.note(format_args!("{:?}", world.scenario));
+        // One signal for each, because the waiters of one are woken in random order.
+        let stops: Vec<_> = (0..world.scenario.processes).map(|_| watch::Sender::new(false)).collect();
+        let mut processes = JoinSet::new();
+        for (slot, stop) in stops.iter().enumerate() {
+            processes.spawn(Arc::clone(&world).supervise(slot, stop.subscribe()));
+        }
+        world.send().await;
+        world.heal().await;
+        for stop in &stops {
+            stop.send_replace(true);
+        }
+        while let Some(ended) = processes.join_next().await {
+            if let Err(error) = ended {
+                world.journal.wrong(Kind::Engine, format!("a process broke down: {error}"));
+            }
+        }
+        let left = leftovers::find(&world).await;
+        audit::audit(&world, &left).await
+    }
+
+    fn new(scenario: Scenario, trace: bool) -> Self {
+        let clock = Arc::new(VirtualClock::new(scenario.seed));
+        let journal = Arc::new(Journal::new(Arc::clone(&clock), trace));
+        let weather = Arc::new(Weather::new(scenario.clone(), Arc::clone(&clock), Arc::clone(&journal)));
+        let mut dice = fastrand::Rng::with_seed(scenario.seed ^ 0x6869_7374_6f72_7921);
+        let history = History::new(&scenario, &*clock, &mut dice);
+        let promise = history.promise(scenario.ordered);
+        let as_clock: Arc<dyn Clock> = Arc::clone(&clock) as _;
+        Self {
+            store: MemoryStore::with_clock(Arc::clone(&as_clock)),
+            memory: MemorySource::with_clock(as_clock, scenario.lease),
+            scenario,
+            clock,
+            journal,
+            history,
+            promise,
+            weather,
+            began: Instant::now(),
+            processes: AtomicU64::new(0),
+        }
+    }
+
+    /// Sends everything at its time.
+    async fn send(&self) {
+        let queue = self.queue(self.store.clone());
+        for sent in &self.history.sent {
+            sleep_until(self.began + sent.at).await;
+            self.journal.note(format_args!("sent {} variant {}", sent.order.id, sent.order.variant));
+            match self.scenario.origin {
+                Origin::Memory => self.memory.send(sent.message.clone()),
+                // A producer whose turn does not come tries again.
+                Origin::Queue => while queue.send([sent.message.clone()]).await.is_err() {},
+            }
+        }
+    }
+
+    /// Waits until everything is healed and has taken effect, and then until the last copies are settled.
+    async fn heal(&self) {
+        sleep_until(self.began + self.scenario.healed_at).await;
+        let deadline = Instant::now() + DRAIN_MAX;
+        while self.journal.applied() < self.promise.due.len() {
+            if Instant::now() >= deadline {
+                let (is, due) = (self.journal.applied(), self.promise.due.len());
+                self.journal.wrong(Kind::Stuck, format!("{is} of {due} took effect in {DRAIN_MAX:?} of calm"));
+                return;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        // What is unacknowledged by now comes again when its lease runs out, and is found done.
+        sleep(self.scenario.lease * 2 + self.scenario.backoff_max * 2 + Duration::from_secs(1)).await;
+    }
+
+    /// Keeps one process running, as an init system would, through the ends that the scenario has for it.
+    async fn supervise(self: Arc<Self>, slot: usize, mut stop: watch::Receiver<bool>) {
+        let mut ends: Vec<_> = self.scenario.ends.iter().filter(|(of, ..)| *of == slot).collect();
+        ends.sort_by_key(|(_, at, _)| *at);
+        let mut ends = ends.into_iter().peekable();
+        loop {
+            let process = self.processes.fetch_add(1, Relaxed);
+            let told = watch::Sender::new(false);
+            let mut task = JoinSet::new();
+            task.spawn(Arc::clone(&self).process(process, told.subscribe()));
+            let end = ends.peek().map(|(_, at, ending)| (self.began + *at, *ending));
+            let at = end.map_or(self.began + Duration::from_secs(86_400), |(at, _)| at);
+            tokio::select! {
+                biased;
+                () = set(&mut stop) => {
+                    told.send_replace(true);
+                    let ended = task.join_next().await;
+                    if !matches!(ended, Some(Ok(Ok(Drained::Clean)))) {
+                        self.journal.wrong(Kind::Engine, format!("process {process} did not drain: {ended:?}"));
+                    }
+                    return;
+                }
+                ended = task.join_next() => self.ended(process, ended).await,
+                () = sleep_until(at) => {
+                    ends.next();
+                    let ending = end.map_or(Ending::Stopped, |(_, ending)| ending);
+                    self.journal.note(format_args!("process {process} is {ending:?}"));
+                    match ending {
+                        Ending::Killed => task.shutdown().await,
+                        Ending::Stopped => {
+                            told.send_replace(true);
+                            let ended = task.join_next().await;
+                            self.journal.note(format_args!("process {process} ended: {ended:?}"));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// A process that ends by itself: it may, if the store was away when it started.
+    async fn ended(&self, process: u64, ended: Option<Result<Result<Drained, RunError>, tokio::task::JoinError>>) {
+        match ended {
+            Some(Ok(Err(error @ (RunError::Store { .. } | RunError::Source { .. })))) if self.weather.lingers() => {
+                self.journal.note(format_args!("process {process} does not start: {error}"));
+            }
+            ended => self.journal.wrong(Kind::Engine, format!("process {process} ended by itself: {ended:?}")),
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+
+    /// One process, from start to end.
+    async fn process(self: Arc<Self>, process: u64, told: watch::Receiver<bool>) -> Result<Drained, RunError> {
+        match self.scenario.origin {
+            Origin::Memory => self.consume(process, self.memory.clone(), told).await,
+            Origin::Queue => {
+                let store = Faulty::new(self.store.clone(), self.weather.plan(Side::Queue));
+                self.consume(process, self.queue(store), told).await
+            }
+        }
+    }
+
+    async fn consume<Src: Source<Base>>(
+        &self,
+        process: u64,
+        source: Src,
+        mut told: watch::Receiver<bool>,
+    ) -> Result<Drained, RunError> {
+        self.journal.note(format_args!("process {process} starts"));
+        let scenario = &self.scenario;
+        let mut tap = Tap::new(source, process, Arc::clone(&self.journal));
+        if scenario.is_calm() {
+            tap = tap.once(self.undisputed());
+        }
+        let source = FaultySource::new(tap, self.weather.plan(Side::Source));
+        let store = Faulty::new(self.store.clone(), self.weather.plan(Side::Store));
+        let business = Business {
+            process,
+            journal: Arc::clone(&self.journal),
+            weather: Arc::clone(&self.weather),
+            fenced: scenario.origin == Origin::Queue && !scenario.stored,
+        };
+        let (journal, repeats) = (Arc::clone(&self.journal), scenario.hook_on_duplicates);
+        let runs = if repeats { HookRuns::AlsoOnDuplicates } else { HookRuns::Once };
+        let consumer = Consumer::new(CONSUMER, store, source)
+            .clock(Arc::clone(&self.clock) as _)
+            .order_by(if scenario.ordered { OrderBy::MessageKey } else { OrderBy::Nothing })
+            .after_commit(runs, move |message, _| {
+                journal.settled(&message.label().to_string(), repeats);
+                async {}
+            })
+            .bounds(|bounds| {
+                bounds.lanes = scenario.lanes;
+                bounds.batch_messages_max = scenario.batch_max;
+                bounds.in_flight_max = scenario.in_flight_max;
+                bounds.backoff_first = Duration::from_millis(20);
+                bounds.backoff_max = scenario.backoff_max;
+                // Some slow handlers are ended, unless nothing may go wrong.
+                bounds.handler_deadline = if scenario.is_calm() { DRAIN_MAX } else { scenario.lease };
+            });
+        let consumer = match scenario.batch_handler {
+            true => consumer.on_batch("ordered", move |ctx, orders| business.clone().many(ctx, orders)),
+            false => consumer.on("ordered", move |ctx, order| business.clone().one(ctx, order)),
+        };
+        let shutdown = async move { set(&mut told).await };
+        match scenario.stored {
+            true => consumer.stored().lease(scenario.lease).run(shutdown).await,
+            false => consumer.run(shutdown).await,
+        }
+    }
+
+    fn queue<S: oncebox::queue::QueueStore>(&self, store: S) -> Queue<S> {
+        let queue = if self.scenario.ordered { Queue::ordered(store, QUEUE) } else { Queue::new(store, QUEUE) };
+        queue.expect("the name of the queue is one").lease(self.scenario.lease)
+    }
+
+    /// Ids under which only one message was sent, and that wait behind no other.
+    fn undisputed(&self) -> Arc<std::collections::HashSet<String>> {
+        let sent = &self.history.sent;
+        let disputed: Vec<_> = sent.iter().filter(|sent| sent.order.variant > 0).collect();
+        // A conflict is released and comes again, and the source holds its order key back meanwhile.
+        let free = sent
+            .iter()
+            .filter(|sent| !disputed.iter().any(|other| other.order.id == sent.order.id || other.key() == sent.key()));
+        Arc::new(free.map(|sent| sent.order.id.clone()).collect())
+    }
+
+    /// Whether everyone who could still be running has had the time to end.
+    pub(crate) async fn idle(&self) -> usize {
+        let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let idle = async {
+            while alive() > 0 {
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let _ = timeout(Duration::from_secs(60), idle).await;
+        alive()
+    }
+}
+
+/// Returns once the signal is set.
+async fn set(signal: &mut watch::Receiver<bool>) {
+    let _ = signal.wait_for(|set| *set).await;
+}
