@@ -8,7 +8,7 @@
 //!                                   fleet and blows: kill, stop, cut, crash, fill
 //! ```
 //!
-//! Run it with `scripts/crash-matrix`. The simulated part is `oncebox-sim`.
+//! Run it with `scripts/crash-matrix`. Beside the processes it runs seeds of the simulation, `oncebox-sim`.
 
 mod audit;
 mod blows;
@@ -54,7 +54,7 @@ struct Args {
     /// How much of it.
     #[arg(long, value_enum, default_value_t = Profile::Ci)]
     profile: Profile,
-    /// Only rows and bugs whose name contains this.
+    /// Only rows and bugs whose name contains this; the seeds are called "simulation".
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Repeats a run's messages and faults; the timing stays the machine's.
@@ -89,6 +89,14 @@ impl Profile {
         }
     }
 
+    fn seeds(self) -> u64 {
+        match self {
+            Self::Ci => 1_500,
+            Self::Nightly => 20_000,
+            Self::Soak => 200_000,
+        }
+    }
+
     fn goes_on_for(self) -> Duration {
         match self {
             Self::Ci | Self::Nightly => Duration::ZERO,
@@ -119,7 +127,7 @@ async fn matrix(args: Args) -> anyhow::Result<ExitCode> {
     let rows: Vec<Row> = row::matrix().into_iter().filter(|row| wanted(&row.name)).collect();
     let bugs = if args.no_planted { Vec::new() } else { planted::bugs() };
     let bugs: Vec<_> = bugs.into_iter().filter(|(bug, _)| wanted(&format!("planted {bug}"))).collect();
-    if rows.is_empty() && bugs.is_empty() {
+    if rows.is_empty() && bugs.is_empty() && !wanted("simulation") {
         let only = args.only.unwrap_or_default();
         anyhow::bail!("cannot run the matrix: no row and no planted bug has `{only}` in its name");
     }
@@ -154,12 +162,34 @@ async fn matrix(args: Args) -> anyhow::Result<ExitCode> {
             Err(error) => report.fail(bug, format!("{error:#}")),
         }
     }
+    if wanted("simulation") {
+        simulate(seed, args.profile.seeds(), &mut report).await?;
+    }
     if std::env::var("ONCEBOX_REQUIRE_SERVICES").is_ok_and(|required| required == "1") {
         report.demand_all();
     }
     report.seconds = started.elapsed().as_secs();
     report.print(args.json)?;
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs the simulation's seeds, on a thread of their own: each makes a runtime with its own time.
+async fn simulate(from: u64, seeds: u64, report: &mut Report) -> anyhow::Result<()> {
+    let run = move || {
+        let mut totals = oncebox_sim::Totals::default();
+        let mut failed = Vec::new();
+        for seed in from..from + seeds {
+            let verdict = oncebox_sim::simulate(oncebox_sim::Scenario::new(seed), false);
+            totals.add(&verdict);
+            if !verdict.is_good() {
+                failed.push(format!("seed {seed}; repeat it: {}", verdict.command()));
+            }
+        }
+        (totals, failed)
+    };
+    let (totals, failed) = tokio::task::spawn_blocking(run).await.context("the simulation broke down")?;
+    report.add_simulation(&totals, failed);
+    Ok(())
 }
 
 /// Runs a row on what it needs; `None` if that can't be had here.

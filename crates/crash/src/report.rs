@@ -25,7 +25,7 @@ pub(crate) struct Report {
     doubled: u64,
     planted: Planted,
     /// Seeds of the simulation that ran.
-    pub(crate) seeds: u64,
+    seeds: u64,
     killed_at: BTreeMap<String, u64>,
     /// Rows that were wrong, and what was.
     failed: BTreeMap<String, Vec<String>>,
@@ -85,6 +85,15 @@ impl Report {
         self.planted.total += 1;
         self.planted.caught += u64::from(!noticed.is_empty());
         self.planted.by.insert(bug.to_owned(), Caught { row: row.name.clone(), noticed });
+    }
+
+    pub(crate) fn add_simulation(&mut self, totals: &oncebox_sim::Totals, failed: Vec<String>) {
+        self.seeds += totals.seeds;
+        self.lost += totals.lost;
+        self.doubled += totals.doubled;
+        for why in failed {
+            self.fail("simulation", why);
+        }
     }
 
     pub(crate) fn fail(&mut self, what: &str, why: String) {

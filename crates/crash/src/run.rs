@@ -45,8 +45,9 @@ const TICK: Duration = Duration::from_millis(25);
 /// A row that has not had its faults after this long is healed and says so.
 const HURT_MAX: Duration = Duration::from_secs(90);
 
-/// With no change for this long, what waits is stuck.
+/// With no change for this long, what waits is stuck. With a planted bug it is waited for less: it likely is.
 const STALL_MAX: Duration = Duration::from_secs(12);
+const STALL_MAX_PLANTED: Duration = Duration::from_secs(4);
 
 const MESSAGES_MAX: u64 = 60_000;
 
@@ -113,7 +114,7 @@ pub(crate) async fn run(row: &Row, seed: u64, bug: Option<&'static str>, ground:
                 if mark != changed.1 {
                     changed = (Instant::now(), mark);
                 }
-                let stalled = changed.0.elapsed() > STALL_MAX;
+                let stalled = changed.0.elapsed() > if bug.is_some() { STALL_MAX_PLANTED } else { STALL_MAX };
                 if !enough {
                     let made = demand.made.load(SeqCst);
                     let left = row.blows.saturating_sub(blows.count(&fleet.tally));

@@ -19,7 +19,12 @@ fn simulate(planted: &str) -> Output {
 fn a_planted_bug_is_found() {
     for (bug, breaks) in [
         ("claim-skipped", &["doubled", "record", "engine"][..]),
-        ("ack-before-commit", &["lost", "conflict", "unordered"]),
+        // It commits for itself, and looks no doubt up.
+        ("ack-before-commit", &["lost", "conflict", "unordered", "doubt"]),
+        ("stored-acknowledged-first", &["lost", "conflict", "unordered", "doubt"]),
+        ("rolled-back-batch-acknowledged", &["lost"]),
+        ("hook-before-commit", &["hook"]),
+        ("lane-order-broken", &["unordered"]),
         ("unknown-as-done", &["lost", "doubt"]),
         ("unknown-as-failed", &["doubt"]),
         ("fingerprint-ignored", &["conflict"]),
