@@ -14,8 +14,8 @@
 //! transaction, so that a message is either applied or parked and never both; whoever runs it turns that record back
 //! into a claim with [`reclaim`](crate::store::Inbox::reclaim).
 //!
-//! A row's fence is raised with each lease; ending it or putting it back with an older fence fails with `Fenced`. A row
-//! is not leased while an earlier row of its order key is there, dead ones included: order is kept by waiting.
+//! A row's fence is raised with each lease, and when a lease is given back; ending it or putting it back with an older
+//! fence fails with `Fenced`. A row is not leased while an earlier row of its order key is there, dead ones included: order is kept by waiting.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -50,10 +50,8 @@ pub trait Parking {
 
     /// Leases up to `max` rows that are due, the longest due first. A row whose order key has an earlier row is not
     /// due.
-    fn lease_parked(
-        &mut self,
-        request: &ParkLease,
-    ) -> impl Future<Output = Result<Vec<LeasedPark>, StoreError>> + Send;
+    fn lease_parked(&mut self, request: &ParkLease)
+    -> impl Future<Output = Result<Vec<LeasedPark>, StoreError>> + Send;
 
     /// Keeps rows in hand for another `lease`. Rows with a new owner are left alone.
     fn extend_parked(
@@ -66,10 +64,7 @@ pub trait Parking {
     fn end_parked(&mut self, rows: &[ParkReceipt]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Puts rows back after they were tried, with what is known now. Fails with `Fenced` if any has a new owner.
-    fn put_back(
-        &mut self,
-        rows: &[(ParkReceipt, Verdict)],
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn put_back(&mut self, rows: &[(ParkReceipt, Verdict)]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Gives rows back untried, due at once (or after `delay`), without a verdict. Rows with a new owner are left
     /// alone.

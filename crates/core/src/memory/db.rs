@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::OwnedMutexGuard;
 
 use super::inbox::Record;
+use super::parked::Parked;
 use super::queue::Queues;
 use crate::key::Key;
 use crate::store::ConsumerId;
@@ -18,6 +19,7 @@ pub(super) struct State {
     pub(super) consumers: HashMap<String, ConsumerId>,
     pub(super) inbox: HashMap<(ConsumerId, Key), Record>,
     pub(super) queues: Queues,
+    pub(super) parked: Parked,
     tables: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
     appended: u64,
 }
@@ -31,6 +33,8 @@ pub struct MemoryDb {
     aborted: bool,
     /// The keys that this transaction claimed: the only ones whose records it may touch.
     pub(super) claimed: HashSet<(ConsumerId, Key)>,
+    /// Those of them that were reclaimed, with what their records said before.
+    pub(super) reclaimed: HashMap<(ConsumerId, Key), Record>,
 }
 
 /// A memory table refused a statement. The transaction is aborted, whatever the handler makes of the error.
@@ -56,7 +60,7 @@ pub enum MemoryError {
 
 impl MemoryDb {
     pub(super) fn new(state: OwnedMutexGuard<State>) -> Self {
-        Self { state, undo: Vec::new(), aborted: false, claimed: HashSet::new() }
+        Self { state, undo: Vec::new(), aborted: false, claimed: HashSet::new(), reclaimed: HashMap::new() }
     }
 
     /// Adds a row under a key that must be free.

@@ -1,5 +1,6 @@
 //! The inbox of a memory store.
 
+use super::db::MemoryDb;
 use super::store::MemoryTx;
 use crate::claim::{Claim, ClaimRequest, Earlier, judge};
 use crate::error::{StoreError, StoreErrorKind};
@@ -34,12 +35,7 @@ impl Inbox for MemoryTx {
                 id_hash: request.id_hash,
             };
             db.claimed.insert(place.clone());
-            db.change(move |state| {
-                state.inbox.insert(place.clone(), record);
-                Box::new(move |state| {
-                    state.inbox.remove(&place);
-                })
-            });
+            set_record(db, place, Some(record));
             claims.push(Claim::Fresh);
         }
         Ok(claims)
@@ -54,15 +50,28 @@ impl Inbox for MemoryTx {
                 let why = "the key was not claimed in this transaction";
                 return Err(StoreError::new(StoreErrorKind::Corrupt, format!("record the outcome of {key}"), why));
             };
-            let after = Record { outcome: outcome.clone(), ..before.clone() };
-            db.change(move |state| {
-                state.inbox.insert(place.clone(), after);
-                Box::new(move |state| {
-                    state.inbox.insert(place, before);
-                })
-            });
+            set_record(db, place, Some(Record { outcome: outcome.clone(), ..before }));
         }
         Ok(())
+    }
+
+    async fn reclaim(&mut self, keys: &[(ConsumerId, Key)]) -> Result<Vec<bool>, StoreError> {
+        let db = self.usable("reclaim keys")?;
+        let mut answers = Vec::with_capacity(keys.len());
+        for place in keys {
+            let found = db.state().inbox.get(place).filter(|found| found.outcome.kind() == OutcomeKind::Parked);
+            let Some(before) = found.cloned() else {
+                answers.push(false);
+                continue;
+            };
+            // A key that this transaction claimed itself was free before, whatever was recorded since.
+            if db.claimed.insert(place.clone()) {
+                db.reclaimed.insert(place.clone(), before.clone());
+            }
+            set_record(db, place.clone(), Some(Record { outcome: Outcome::of(OutcomeKind::Applied), ..before }));
+            answers.push(true);
+        }
+        Ok(answers)
     }
 
     async fn unclaim(&mut self, keys: &[(ConsumerId, Key)]) -> Result<(), StoreError> {
@@ -72,16 +81,26 @@ impl Inbox for MemoryTx {
             if !db.claimed.remove(place) {
                 continue;
             }
-            let place = place.clone();
-            db.change(move |state| {
-                let before = state.inbox.remove(&place);
-                Box::new(move |state| {
-                    if let Some(before) = before {
-                        state.inbox.insert(place, before);
-                    }
-                })
-            });
+            // One that was parked before is parked again: its message waits, and must not be taken for a new one.
+            let before = db.reclaimed.remove(place);
+            set_record(db, place.clone(), before);
         }
         Ok(())
     }
+}
+
+/// Replaces a record, undoably.
+fn set_record(db: &mut MemoryDb, place: (ConsumerId, Key), after: Option<Record>) {
+    db.change(move |state| {
+        let before = match after {
+            Some(after) => state.inbox.insert(place.clone(), after),
+            None => state.inbox.remove(&place),
+        };
+        Box::new(move |state| {
+            match before {
+                Some(before) => state.inbox.insert(place, before),
+                None => state.inbox.remove(&place),
+            };
+        })
+    });
 }

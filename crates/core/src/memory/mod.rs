@@ -6,6 +6,7 @@
 
 mod db;
 mod inbox;
+mod parked;
 mod queue;
 mod source;
 mod store;

@@ -89,12 +89,12 @@ fn lanes_changed(spec: &QueueSpec, known: Option<u16>) -> StoreError {
 }
 
 impl MemoryTx {
-    fn now(&self) -> i64 {
+    pub(super) fn now(&self) -> i64 {
         self.store().clock().now().as_microsecond()
     }
 }
 
-fn micros(duration: Duration) -> i64 {
+pub(super) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX / 4)
 }
 

@@ -219,6 +219,10 @@ impl<S: Store> Inbox for FaultyTx<S> {
         on_transaction!(self, "record", self.inner.record(outcomes))
     }
 
+    async fn reclaim(&mut self, keys: &[(ConsumerId, Key)]) -> Result<Vec<bool>, StoreError> {
+        on_transaction!(self, "reclaim", self.inner.reclaim(keys))
+    }
+
     async fn unclaim(&mut self, keys: &[(ConsumerId, Key)]) -> Result<(), StoreError> {
         on_transaction!(self, "unclaim", self.inner.unclaim(keys))
     }

@@ -1,0 +1,233 @@
+//! The parked messages of a memory store.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use super::db::MemoryDb;
+use super::queue::micros;
+use super::store::MemoryTx;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::key::Key;
+use crate::parked::{LeasedPark, Park, ParkLease, ParkReceipt, Parking, Verdict, Waits};
+use crate::store::ConsumerId;
+use crate::time::Timestamp;
+
+/// Everything that is set aside, and what was started and not finished.
+#[derive(Debug, Default)]
+pub(super) struct Parked {
+    /// By their number, which is the order in which they were parked.
+    rows: BTreeMap<i64, Row>,
+    starts: HashMap<(ConsumerId, Key), u32>,
+    next_row: i64,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    /// As it was parked, with the newest verdict.
+    park: Park,
+    /// Microseconds since 1970 from which it can be leased; `None` while it is dead.
+    due_at: Option<i64>,
+    fence: i32,
+    parked_at: Timestamp,
+}
+
+impl Row {
+    /// Whether later messages of its order key wait for it.
+    fn blocks(&self) -> bool {
+        !matches!(self.park.verdict.waits, Waits::Gap(_))
+    }
+}
+
+impl Parked {
+    /// A row that is still in hand under this receipt.
+    fn in_hand(&self, receipt: ParkReceipt) -> Option<&Row> {
+        self.rows.get(&receipt.row).filter(|row| row.fence == receipt.fence && row.due_at.is_some())
+    }
+
+    fn has(&self, park: &Park) -> bool {
+        let same = |row: &Row| {
+            let known = &row.park;
+            known.consumer == park.consumer && known.key == park.key && known.fingerprint == park.fingerprint
+        };
+        self.rows.values().any(same)
+    }
+
+    /// The rows that can be leased now, the longest due first.
+    fn due(&self, consumer: ConsumerId, now: i64) -> Vec<(i64, i64)> {
+        let mut held_up = HashSet::new();
+        let mut due = Vec::new();
+        for (id, row) in self.rows.iter().filter(|(_, row)| row.park.consumer == consumer) {
+            // The first row of an order key that blocks is the only one of those that can be leased.
+            let order_key = row.park.order_key.as_deref().filter(|_| row.blocks());
+            if order_key.is_none_or(|key| held_up.insert(key)) {
+                due.extend(row.due_at.filter(|at| *at <= now).map(|at| (at, *id)));
+            }
+        }
+        due.sort_unstable();
+        due
+    }
+}
+
+/// Replaces a row, undoably.
+fn set_row(db: &mut MemoryDb, id: i64, after: Option<Row>) {
+    db.change(move |state| {
+        let rows = &mut state.parked.rows;
+        let before = match after {
+            Some(after) => rows.insert(id, after),
+            None => rows.remove(&id),
+        };
+        Box::new(move |state| {
+            match before {
+                Some(before) => state.parked.rows.insert(id, before),
+                None => state.parked.rows.remove(&id),
+            };
+        })
+    });
+}
+
+/// Replaces a count of starts, undoably.
+fn set_starts(db: &mut MemoryDb, place: (ConsumerId, Key), after: Option<u32>) {
+    db.change(move |state| {
+        let starts = &mut state.parked.starts;
+        let before = match after {
+            Some(after) => starts.insert(place.clone(), after),
+            None => starts.remove(&place),
+        };
+        Box::new(move |state| {
+            match before {
+                Some(before) => state.parked.starts.insert(place, before),
+                None => state.parked.starts.remove(&place),
+            };
+        })
+    });
+}
+
+fn due_at(now: i64, waits: Waits) -> Option<i64> {
+    waits.delay().map(|delay| now.saturating_add(micros(delay)))
+}
+
+fn fenced(attempted: &str) -> StoreError {
+    StoreError::new(StoreErrorKind::Fenced, attempted, "its lease ran out and it has a new owner")
+}
+
+impl Parking for MemoryTx {
+    async fn park(&mut self, parks: &[Park]) -> Result<Vec<bool>, StoreError> {
+        let now = self.store().clock().now();
+        let db = self.usable("park messages")?;
+        let mut added = Vec::with_capacity(parks.len());
+        for park in parks {
+            let fresh = !db.state().parked.has(park);
+            added.push(fresh);
+            if !fresh {
+                continue;
+            }
+            let due_at = due_at(now.as_microsecond(), park.verdict.waits);
+            let row = Row { park: park.clone(), due_at, fence: 0, parked_at: now };
+            let id = db.state().parked.next_row;
+            db.change(move |state| {
+                // Like an identity column, the counter does not go back.
+                state.parked.next_row += 1;
+                Box::new(|_| {})
+            });
+            set_row(db, id, Some(row));
+        }
+        Ok(added)
+    }
+
+    async fn is_blocked(&mut self, consumer: ConsumerId, order_keys: &[&str]) -> Result<Vec<bool>, StoreError> {
+        let db = self.usable("look for parked messages")?;
+        let rows = db.state().parked.rows.values().filter(|row| row.park.consumer == consumer && row.blocks());
+        let blocked: HashSet<&str> = rows.filter_map(|row| row.park.order_key.as_deref()).collect();
+        Ok(order_keys.iter().map(|key| blocked.contains(key)).collect())
+    }
+
+    async fn lease_parked(&mut self, request: &ParkLease) -> Result<Vec<LeasedPark>, StoreError> {
+        let now = self.now();
+        let db = self.usable("lease parked messages")?;
+        let mut due = db.state().parked.due(request.consumer, now);
+        due.truncate(request.max);
+        let mut leased = Vec::with_capacity(due.len());
+        for (_, id) in due {
+            let Some(mut row) = db.state().parked.rows.get(&id).cloned() else { continue };
+            row.fence += 1;
+            row.due_at = Some(now.saturating_add(micros(request.lease)));
+            leased.push(LeasedPark {
+                receipt: ParkReceipt { row: id, fence: row.fence },
+                message: (*row.park.message).clone(),
+                owns_record: row.park.owns_record,
+                attempts: row.park.verdict.attempts,
+                parked_at: row.parked_at,
+            });
+            set_row(db, id, Some(row));
+        }
+        Ok(leased)
+    }
+
+    async fn extend_parked(&mut self, rows: &[ParkReceipt], lease: Duration) -> Result<(), StoreError> {
+        let due_at = Some(self.now().saturating_add(micros(lease)));
+        let db = self.usable("extend leases of parked messages")?;
+        for receipt in rows {
+            if let Some(row) = db.state().parked.in_hand(*receipt).cloned() {
+                set_row(db, receipt.row, Some(Row { due_at, ..row }));
+            }
+        }
+        Ok(())
+    }
+
+    async fn end_parked(&mut self, rows: &[ParkReceipt]) -> Result<(), StoreError> {
+        let attempted = "end parked messages";
+        let db = self.usable(attempted)?;
+        // First look, then act: a row that is not ours leaves all of them as they were.
+        if rows.iter().any(|receipt| db.state().parked.in_hand(*receipt).is_none()) {
+            return Err(fenced(attempted));
+        }
+        for receipt in rows {
+            set_row(db, receipt.row, None);
+        }
+        Ok(())
+    }
+
+    async fn put_back(&mut self, rows: &[(ParkReceipt, Verdict)]) -> Result<(), StoreError> {
+        let attempted = "put back parked messages";
+        let now = self.now();
+        let db = self.usable(attempted)?;
+        if rows.iter().any(|(receipt, _)| db.state().parked.in_hand(*receipt).is_none()) {
+            return Err(fenced(attempted));
+        }
+        for (receipt, verdict) in rows {
+            let Some(mut row) = db.state().parked.in_hand(*receipt).cloned() else { return Err(fenced(attempted)) };
+            row.fence += 1;
+            row.due_at = due_at(now, verdict.waits);
+            row.park.verdict = verdict.clone();
+            set_row(db, receipt.row, Some(row));
+        }
+        Ok(())
+    }
+
+    async fn release_parked(&mut self, rows: &[ParkReceipt], delay: Duration) -> Result<(), StoreError> {
+        let due_at = Some(self.now().saturating_add(micros(delay)));
+        let db = self.usable("release parked messages")?;
+        for receipt in rows {
+            if let Some(row) = db.state().parked.in_hand(*receipt).cloned() {
+                set_row(db, receipt.row, Some(Row { due_at, fence: row.fence + 1, ..row }));
+            }
+        }
+        Ok(())
+    }
+
+    async fn note_start(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
+        let db = self.usable("note a start")?;
+        let place = (consumer, key.clone());
+        let starts = db.state().parked.starts.get(&place).map_or(1, |starts| starts.saturating_add(1));
+        set_starts(db, place, Some(starts));
+        Ok(starts)
+    }
+
+    async fn forget_starts(&mut self, keys: &[(ConsumerId, Key)]) -> Result<(), StoreError> {
+        let db = self.usable("forget starts")?;
+        for place in keys {
+            set_starts(db, place.clone(), None);
+        }
+        Ok(())
+    }
+}
