@@ -7,24 +7,28 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use oncebox_core::parked::ParkStore;
 use oncebox_core::source::Order;
-use oncebox_core::{Clock, ConsumerName, Source, SourceError, Store, StoreError, StoreErrorKind, planted};
+use oncebox_core::{Clock, ConsumerName, Source, SourceError, StoreError, StoreErrorKind, planted};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
-use super::builder::{OrderBy, Setup, StartError};
+use super::breaker::Breaker;
+use super::builder::{Classify, Flow, OrderBy, Setup, StartError};
 use super::heartbeat::{self, Held};
 use super::identity::{Identity, Records};
 use super::intake::{self, room_kib};
 use super::lane::Lane;
 use super::outage::{Outage, Pause};
+use super::retry::Retries;
 use super::routes::Routes;
 use super::settle::SettledHook;
 use super::stop::Stop;
 use super::{Bounds, Stats};
+use crate::parked_source::{Due, ParkedSource};
 
 /// What the tasks of one running consumer share. Only counters and signals change.
-pub(crate) struct Engine<S: Store, Src: Source<S>> {
+pub(crate) struct Engine<S: ParkStore, Src: Source<S>> {
     pub(super) name: ConsumerName,
     pub(super) store: S,
     pub(super) source: Src,
@@ -34,6 +38,14 @@ pub(crate) struct Engine<S: Store, Src: Source<S>> {
     pub(super) order: OrderBy,
     pub(super) constraints: HashSet<String>,
     pub(super) hooks: Vec<Arc<SettledHook>>,
+    pub(super) retries: Retries,
+    pub(super) classify: Vec<Classify>,
+    pub(super) flow: Flow,
+    pub(super) due: Arc<Due>,
+    /// Shared by all flows of the consumer.
+    pub(super) breaker: Arc<Breaker>,
+    /// One suspect at a time; see `poison`.
+    pub(super) suspects: Arc<Semaphore>,
     pub(super) records: Records,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) stats: Arc<Stats>,
@@ -106,7 +118,18 @@ pub enum RunError {
     },
 }
 
-impl<S: Store, Src: Source<S>> Engine<S, Src> {
+impl<S: ParkStore> Engine<S, ParkedSource<S>> {
+    /// The flow of what was set aside.
+    pub(super) async fn start_parked(setup: Setup<S>) -> Result<Arc<Self>, RunError> {
+        let name = setup.check()?;
+        let refused = |error| RunError::Store { name: name.to_string(), error };
+        let consumer = setup.store.consumer(&name).await.map_err(refused)?;
+        let source = ParkedSource::new(setup.store.clone(), consumer, Arc::clone(&setup.due));
+        Self::start(setup, source).await
+    }
+}
+
+impl<S: ParkStore, Src: Source<S>> Engine<S, Src> {
     /// Checks that the parts fit together and makes them one.
     pub(super) async fn start(setup: Setup<S>, source: Src) -> Result<Arc<Self>, RunError> {
         let name = setup.check()?;
@@ -131,6 +154,12 @@ impl<S: Store, Src: Source<S>> Engine<S, Src> {
             order: setup.order,
             constraints: setup.constraints,
             hooks: setup.hooks,
+            retries: setup.retries,
+            classify: setup.classify,
+            flow: setup.flow,
+            due: setup.due,
+            breaker: setup.breaker,
+            suspects: setup.suspects,
             records,
             clock: setup.clock,
             stats: setup.stats,
@@ -144,7 +173,15 @@ impl<S: Store, Src: Source<S>> Engine<S, Src> {
         Ok(Arc::new(engine))
     }
 
+    /// What was set aside is tried again, and is not parked behind itself.
+    pub(super) fn parks_behind(&self) -> bool {
+        self.order.is_kept() && self.flow == Flow::Main
+    }
+
     fn say_hello(&self) {
+        if self.flow != Flow::Main {
+            return;
+        }
         let (store, source) = (self.store.capabilities(), self.source.capabilities());
         tracing::info!(
             consumer = %self.name, store = store.name, source = source.name, key = %self.identity.key,
@@ -290,7 +327,7 @@ impl<S: Store, Src: Source<S>> Engine<S, Src> {
     }
 }
 
-impl<S: Store, Src: Source<S>> fmt::Debug for Engine<S, Src> {
+impl<S: ParkStore, Src: Source<S>> fmt::Debug for Engine<S, Src> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine").field("name", &self.name).field("stats", &self.stats).finish_non_exhaustive()
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_core::crashpoint::crashpoint;
+use oncebox_core::parked::ParkStore;
 use oncebox_core::{Conflict, Outcome, OutcomeKind, Release, Source, Store};
 
 use super::Engine;
@@ -36,7 +37,7 @@ pub(super) struct Unsettled<S: Store, R> {
 }
 
 /// Settles what a committed transaction decided.
-pub(super) async fn committed<S: Store, Src: Source<S>>(
+pub(super) async fn committed<S: ParkStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     works: Vec<Work<S, Src::Receipt>>,
     fates: Vec<Fate>,
@@ -58,6 +59,11 @@ pub(super) async fn committed<S: Store, Src: Source<S>>(
                 unsettled.again.push(work);
                 continue;
             }
+            Fate::Behind => {
+                Stats::add(&engine.stats.parked_behind, 1);
+                settled.push(work);
+                continue;
+            }
             Fate::Handled(outcome) => (outcome, None),
             Fate::Duplicate(outcome, kind) => (outcome, Some(kind)),
         };
@@ -66,7 +72,10 @@ pub(super) async fn committed<S: Store, Src: Source<S>>(
             tracing::debug!(consumer = %engine.name, message = %work.delivery.message.label(), ?duplicate, "duplicate");
         }
         let repeated = duplicate.is_some_and(|kind| kind != Kind::Ours);
-        let wanted = engine.hooks.iter().filter(|hook| !repeated || hook.runs == HookRuns::AlsoOnDuplicates);
+        // A message that is parked has not happened yet.
+        let is_done = outcome.kind() != OutcomeKind::Parked;
+        let wanted =
+            engine.hooks.iter().filter(|hook| is_done && (!repeated || hook.runs == HookRuns::AlsoOnDuplicates));
         after.extend(wanted.map(|hook| later(hook, &work.delivery.message, &outcome)));
         settled.push(work);
     }
@@ -101,7 +110,10 @@ fn count(stats: &Stats, outcome: &Outcome, duplicate: Option<Kind>) {
 }
 
 /// Tells the source that messages are done. If it can't be told, they come again and are found to be duplicates.
-pub(super) async fn acknowledge<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, works: Vec<Work<S, Src::Receipt>>) {
+pub(super) async fn acknowledge<S: ParkStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    works: Vec<Work<S, Src::Receipt>>,
+) {
     if works.is_empty() {
         return;
     }
@@ -112,7 +124,7 @@ pub(super) async fn acknowledge<S: Store, Src: Source<S>>(engine: &Engine<S, Src
 }
 
 /// Gives messages back to the source. If it can't take them, they come again when their leases run out.
-pub(super) async fn release<S: Store, Src: Source<S>>(
+pub(super) async fn release<S: ParkStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     works: Vec<Work<S, Src::Receipt>>,
     delay: Duration,
@@ -133,7 +145,7 @@ fn unload<S: Store, R>(works: Vec<Work<S, R>>) -> (Vec<oncebox_core::Delivery<R>
 }
 
 /// Best effort: a hook that panics or dawdles harms nobody but itself.
-async fn run_hook<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, hook: Hook) {
+async fn run_hook<S: ParkStore, Src: Source<S>>(engine: &Engine<S, Src>, hook: Hook) {
     #[allow(clippy::disallowed_methods, reason = "awaited here; a task so that its panic stays its own")]
     let task = tokio::spawn(tokio::time::timeout(engine.bounds.hook_deadline, hook));
     match task.await {

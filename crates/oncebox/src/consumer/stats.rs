@@ -51,6 +51,18 @@ counters! {
     conflicts,
     /// Verdicts of failure, each from a run alone.
     failures,
+    /// Messages that were set aside to be tried again.
+    parked,
+    /// Messages that were set aside behind another of their order key.
+    parked_behind,
+    /// Messages that were set aside for a person.
+    dead,
+    /// Arrivals of messages that had been set aside.
+    retried,
+    /// Runs of messages that may have killed processes before, each alone.
+    suspects,
+    /// Times that the consumer paused because most messages failed.
+    breaker_opened,
     /// Deliveries given back without blame.
     released,
     /// Transactions that were rolled back because others were in the way.

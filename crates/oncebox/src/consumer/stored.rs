@@ -14,18 +14,20 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncebox_core::parked::ParkStore;
 use oncebox_core::queue::{Enqueue, Enqueued, QueueId, QueueSpec, QueueStore, QueueTx};
 use oncebox_core::source::SourceCapabilities;
 use oncebox_core::{
-    ConsumerName, Coordinate, Delivery, Failure, KeyStrategy, Message, Release, Source, SourceError, Store, StoreError,
+    ConsumerName, Coordinate, Delivery, Failure, KeyStrategy, Message, Release, Source, SourceError, StoreError,
 };
 
-use super::builder::{Consumer, OrderBy, Setup};
+use super::builder::{Consumer, Setup, by_message_key};
 use super::engine::{Drained, Engine, RunError};
 use super::identity::{Identity, Records};
 use super::routes::{Route, Routes, Shape};
 use super::stats::Stats;
 use super::stop::Stop;
+use super::together::{Running, together};
 use crate::context::Context;
 use crate::handler::{Call, Erased, Outcomes};
 use crate::queue_source::{ORIGIN, Queue};
@@ -37,7 +39,7 @@ pub struct StoredConsumer<S: QueueStore, Src> {
     lease: Duration,
 }
 
-impl<S: QueueStore, Src: Source<S>> StoredConsumer<S, Src> {
+impl<S: QueueStore + ParkStore, Src: Source<S>> StoredConsumer<S, Src> {
     pub(super) fn new(consumer: Consumer<S, Src>) -> Self {
         Self { consumer, front_stats: Arc::default(), lease: Queue::<S>::LEASE }
     }
@@ -68,34 +70,18 @@ impl<S: QueueStore, Src: Source<S>> StoredConsumer<S, Src> {
         let queue = Queue::with_spec(back.store.clone(), spec).lease(self.lease).keeping_processed();
         let origins = matches!(front.identity.key, KeyStrategy::Coordinate);
         let source = Front { source, origins };
+        let parked = back.parked();
         let front = Engine::start(front, source).await?;
         let back = Engine::start(back, queue).await?;
 
+        let parked = Engine::start_parked(parked).await?;
         let stop = Stop::default();
-        let front = async {
-            let ended = front.run(stop.wait()).await;
-            stop.set();
-            ended
-        };
-        let back = async {
-            let ended = back.run(stop.wait()).await;
-            stop.set();
-            ended
-        };
-        let both = async { tokio::join!(front, back) };
-        tokio::pin!(both);
-        let ended = tokio::select! {
-            biased;
-            ended = &mut both => ended,
-            () = shutdown => {
-                stop.set();
-                both.await
-            }
-        };
-        match (ended.0?, ended.1?) {
-            (Drained::Clean, Drained::Clean) => Ok(Drained::Clean),
-            _ => Ok(Drained::DeadlinePassed),
-        }
+        let flows = [
+            Box::pin(front.run(stop.wait())) as Running<'_>,
+            Box::pin(back.run(stop.wait())),
+            Box::pin(parked.run(stop.wait())),
+        ];
+        together(&stop, flows, shutdown).await
     }
 }
 
@@ -118,13 +104,9 @@ async fn split<S: QueueStore>(
     // Storing once under a key is idempotent by nature: it needs no claim.
     let route = Route { handler: Arc::new(handler), shape: Shape::Batch, claims: false };
     let front = back.front(Routes::all(route), stats);
+    // The front makes sure that the order key of each message is what the order asks for.
     back.order = by_message_key(&back.order);
     Ok((front, back))
-}
-
-/// The front makes sure that the order key of each message is what the order asks for.
-fn by_message_key(order: &OrderBy) -> OrderBy {
-    if order.is_kept() { OrderBy::MessageKey } else { OrderBy::Nothing }
 }
 
 /// Stores messages once, each under its key.
@@ -187,7 +169,7 @@ impl<Src> Front<Src> {
     }
 }
 
-impl<S: Store, Src: Source<S>> Source<S> for Front<Src> {
+impl<S: ParkStore, Src: Source<S>> Source<S> for Front<Src> {
     type Receipt = Src::Receipt;
 
     fn capabilities(&self) -> SourceCapabilities {

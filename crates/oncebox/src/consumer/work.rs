@@ -18,6 +18,8 @@ pub(super) struct Work<S: Store, R> {
     pub(super) order_key: Option<Arc<str>>,
     /// Counts releases: a delivery that was received before a release of its order key must not overtake it.
     pub(super) wave: u64,
+    /// It is to show whether things work again, while the breaker is open.
+    pub(super) is_probe: bool,
     /// Room that it takes, given back when it is settled.
     pub(super) _room: [OwnedSemaphorePermit; 2],
 }
