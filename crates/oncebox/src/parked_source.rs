@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use oncebox_core::ConsumerStore;
 use oncebox_core::crashpoint::crashpoint;
-use oncebox_core::parked::{LeasedPark, ParkLease, ParkReceipt, ParkStore, Parking};
+use oncebox_core::parked::{LeasedPark, ParkLease, ParkReceipt, Parking};
 use oncebox_core::source::{Order, ParkedBefore, SourceCapabilities};
 use oncebox_core::{
     ConsumerId, Coordinate, Delivery, Release, Source, SourceError, StoreError, StoreErrorKind, planted,
@@ -16,7 +17,7 @@ use crate::own_session::OwnSession;
 use crate::queue_source::ORIGIN;
 
 /// The parked messages of one consumer. Several processes share them.
-pub(crate) struct ParkedSource<S: ParkStore> {
+pub(crate) struct ParkedSource<S: ConsumerStore> {
     own: OwnSession<S>,
     consumer: ConsumerId,
     due: Arc<Due>,
@@ -70,7 +71,7 @@ impl Due {
     }
 }
 
-impl<S: ParkStore> ParkedSource<S> {
+impl<S: ConsumerStore> ParkedSource<S> {
     pub(crate) fn new(store: S, consumer: ConsumerId, due: Arc<Due>) -> Self {
         Self { own: OwnSession::new(store), consumer, due, lease: LEASE }
     }
@@ -95,13 +96,14 @@ fn delivery(leased: LeasedPark) -> Delivery<ParkReceipt> {
     let coordinate = origin.map(|(_, origin)| Coordinate::new(origin));
     let mut delivery = Delivery::new(message, receipt);
     delivery.coordinate = coordinate;
-    // Each lease raises the fence, and each that ended with a verdict was an attempt: the others ended with the process.
-    delivery.count = u32::try_from(receipt.fence).ok().map(|fence| fence.saturating_sub(attempts));
+    // Each lease raises the fence, and so does its verdict: what is left are leases that ended with their process.
+    let fence = u32::try_from(receipt.fence).unwrap_or(1);
+    delivery.count = Some(fence.saturating_sub(attempts.saturating_mul(2)).max(1));
     delivery.parked = Some(ParkedBefore { receipt, owns_record, attempts, since: parked_at });
     delivery
 }
 
-impl<S: ParkStore> Source<S> for ParkedSource<S> {
+impl<S: ConsumerStore> Source<S> for ParkedSource<S> {
     type Receipt = ParkReceipt;
 
     fn capabilities(&self) -> SourceCapabilities {

@@ -20,6 +20,7 @@ pub(super) struct State {
     pub(super) inbox: HashMap<(ConsumerId, Key), Record>,
     pub(super) queues: Queues,
     pub(super) parked: Parked,
+    pub(super) versions: HashMap<(ConsumerId, Key), u64>,
     tables: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
     appended: u64,
 }

@@ -10,6 +10,7 @@ mod parked;
 mod queue;
 mod source;
 mod store;
+mod versions;
 
 pub use db::{MemoryDb, MemoryError};
 pub use source::{MemoryReceipt, MemorySource};

@@ -215,6 +215,35 @@ impl Parking for MemoryTx {
         Ok(())
     }
 
+    async fn count_gaps(&mut self, consumer: ConsumerId, order_key: &str) -> Result<u64, StoreError> {
+        let db = self.usable("count gaps")?;
+        let waits = |row: &&Row| {
+            row.park.consumer == consumer && !row.blocks() && row.park.order_key.as_deref() == Some(order_key)
+        };
+        Ok(db.state().parked.rows.values().filter(waits).count() as u64)
+    }
+
+    async fn wake_gaps(&mut self, consumer: ConsumerId, order_keys: &[&str]) -> Result<(), StoreError> {
+        let now = self.store().clock().now().as_microsecond();
+        let db = self.usable("wake what waits for a gap")?;
+        let waits = |row: &Row| {
+            let key = row.park.order_key.as_deref();
+            row.park.consumer == consumer && !row.blocks() && key.is_some_and(|key| order_keys.contains(&key))
+        };
+        let woken: Vec<(i64, Row)> = db
+            .state()
+            .parked
+            .rows
+            .iter()
+            .filter(|(_, row)| waits(row) && row.due_at.is_some_and(|at| at > now))
+            .map(|(id, row)| (*id, Row { due_at: Some(now), ..row.clone() }))
+            .collect();
+        for (id, row) in woken {
+            set_row(db, id, Some(row));
+        }
+        Ok(())
+    }
+
     async fn note_start(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
         let db = self.usable("note a start")?;
         let place = (consumer, key.clone());

@@ -13,9 +13,10 @@ use std::collections::{BTreeSet, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use oncebox_core::ConsumerStore;
 use oncebox_core::claim::{Claim, ClaimRequest, Conflict, Earlier};
 use oncebox_core::crashpoint::crashpoint;
-use oncebox_core::parked::{ParkStore, Parking};
+use oncebox_core::parked::{Parking, Verdict, Waits};
 use oncebox_core::store::{Ended, Inbox, Session, Transaction};
 use oncebox_core::{Failure, Message, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind, planted};
 
@@ -27,6 +28,8 @@ use super::identity::{Claims, id_hash};
 use super::parking;
 use super::plants;
 use super::routes::{Route, Shape};
+use super::verdict;
+use super::versioned::{self, Sorted, Versioned};
 use super::work::Work;
 use crate::context::Hook;
 use crate::handler::Call;
@@ -49,8 +52,8 @@ pub(super) enum Fate {
     Duplicate(Outcome, Kind),
     /// Its key belongs to another message. Not settled.
     Conflict(Conflict),
-    /// Something of its order key is parked, and now it is parked behind that.
-    Behind,
+    /// It is set aside in the same transaction: behind another of its order key, or for a missing version.
+    Aside(Waits),
     /// It has to wait for a transaction of its own. Not settled.
     Later,
 }
@@ -69,7 +72,7 @@ pub(super) enum Kind {
 impl Fate {
     /// Whether the source may forget the message.
     pub(super) fn is_settled(&self) -> bool {
-        matches!(self, Self::Handled(_) | Self::Duplicate(..) | Self::Behind)
+        matches!(self, Self::Handled(_) | Self::Duplicate(..) | Self::Aside(_))
     }
 }
 
@@ -119,7 +122,7 @@ enum Stop<S: Store> {
 }
 
 /// Runs one transaction over `works` and gives them back with how it ended.
-pub(super) async fn attempt<S: ParkStore, Src: Source<S>>(
+pub(super) async fn attempt<S: ConsumerStore, Src: Source<S>>(
     engine: Arc<Engine<S, Src>>,
     session: Option<S::Session>,
     works: Vec<Work<S, Src::Receipt>>,
@@ -129,7 +132,7 @@ pub(super) async fn attempt<S: ParkStore, Src: Source<S>>(
     (works, end)
 }
 
-async fn run<S: ParkStore, Src: Source<S>>(
+async fn run<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     session: Option<S::Session>,
     works: &[Work<S, Src::Receipt>],
@@ -197,7 +200,7 @@ async fn commit<T: Transaction>(tx: T) -> Ended<T::Session, T::Doubt> {
 }
 
 /// Everything between begin and commit.
-async fn inside<S: ParkStore, Src: Source<S>>(
+async fn inside<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     mut tx: S::Tx,
     works: &[Work<S, Src::Receipt>],
@@ -227,6 +230,12 @@ async fn inside<S: ParkStore, Src: Source<S>>(
     if engine.parks_behind() {
         check!(tx, park_behind(engine, &mut tx, &mut judged, works, &claims).await);
     }
+    let sorted = match (&engine.versioned, &mode) {
+        (Some(versioned), Mode::Handle) => {
+            check!(tx, by_version(engine, versioned, &mut tx, &mut judged, works, &claims).await)
+        }
+        _ => Sorted::default(),
+    };
     if let Mode::Instead(outcome) = mode {
         for place in std::mem::take(&mut judged.fresh) {
             judged.fates[place] = Some(Fate::Handled(outcome.clone()));
@@ -283,9 +292,14 @@ async fn inside<S: ParkStore, Src: Source<S>>(
     if !judged.take_back.is_empty() {
         check!(tx, tx.unclaim(&judged.take_back).await);
     }
+    check!(tx, sorted.advance(engine, &mut tx).await);
+    // A parked row that was put back is not ended.
+    let stays =
+        |work: &Work<S, Src::Receipt>, fate: &Fate| work.delivery.parked.is_some() && matches!(fate, Fate::Aside(_));
     // Our own commit that went through has settled its row already.
     let ours = |fate: &Fate| matches!(fate, Fate::Duplicate(_, Kind::Ours));
-    let settled = works.iter().zip(&fates).filter(|(_, fate)| fate.is_settled() && !ours(fate));
+    let settled =
+        works.iter().zip(&fates).filter(|(work, fate)| fate.is_settled() && !ours(fate) && !stays(work, fate));
     let receipts: Vec<&Src::Receipt> = settled.map(|(work, _)| &**work.delivery.receipt()).collect();
     if !planted::is("ack-before-commit") {
         check!(tx, engine.source.ack_in(&mut tx, &receipts).await);
@@ -331,7 +345,7 @@ fn hold_back<S: Store, R>(judged: &mut Judged, works: &[Work<S, R>], claims: &[O
 
 /// Where order is kept, nothing overtakes a message that is parked: what follows it under its order key is parked behind
 /// it, in the same transaction.
-async fn park_behind<S: ParkStore, Src: Source<S>>(
+async fn park_behind<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     tx: &mut S::Tx,
     judged: &mut Judged,
@@ -350,20 +364,60 @@ async fn park_behind<S: ParkStore, Src: Source<S>>(
     if blocked.is_empty() {
         return Ok(());
     }
-    let (behind, fresh): (Vec<usize>, Vec<usize>) =
-        judged.fresh.iter().copied().partition(|place| key(place).is_some_and(|key| blocked.contains(key)));
-    judged.fresh = fresh;
-    let mut parks = Vec::with_capacity(behind.len());
-    for place in behind {
-        parks.push(parking::behind(engine, &works[place])?);
-        judged.fates[place] = Some(Fate::Behind);
+    let behind = judged.fresh.iter().copied().filter(|place| key(place).is_some_and(|key| blocked.contains(key)));
+    let behind = behind.map(|place| (place, verdict::behind(&works[place].delivery.message))).collect();
+    put_aside(engine, tx, judged, works, claims, behind).await
+}
+
+/// Takes out what versions say is not to be run.
+async fn by_version<S: ConsumerStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    versioned: &Versioned,
+    tx: &mut S::Tx,
+    judged: &mut Judged,
+    works: &[Work<S, Src::Receipt>],
+    claims: &[Option<&Claims>],
+) -> Result<Sorted, StoreError> {
+    let mut sorted = versioned::sort_out(engine, versioned, tx, works, &judged.fresh).await?;
+    for (place, outcome) in std::mem::take(&mut sorted.ended) {
+        judged.fresh.retain(|fresh| *fresh != place);
+        judged.fates[place] = Some(Fate::Handled(outcome));
+    }
+    let aside = std::mem::take(&mut sorted.aside);
+    put_aside(engine, tx, judged, works, claims, aside).await?;
+    Ok(sorted)
+}
+
+/// Sets fresh messages aside in the transaction that claimed them: their records say so, and their rows are added, or
+/// put back where they come from there.
+async fn put_aside<S: ConsumerStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    tx: &mut S::Tx,
+    judged: &mut Judged,
+    works: &[Work<S, Src::Receipt>],
+    claims: &[Option<&Claims>],
+    aside: Vec<(usize, Verdict)>,
+) -> Result<(), StoreError> {
+    let (mut added, mut back) = (Vec::new(), Vec::new());
+    for (place, verdict) in aside {
+        judged.fresh.retain(|fresh| *fresh != place);
+        judged.fates[place] = Some(Fate::Aside(verdict.waits));
         if let Some(claims) = claims[place] {
             let parked = Outcome::of(OutcomeKind::Parked);
             judged.outcomes.push((claims.first.consumer, claims.first.key.clone(), parked));
             judged.take_back.extend(claims.business.iter().map(|claim| (claim.consumer, claim.key.clone())));
         }
+        match works[place].delivery.parked {
+            Some(parked) => back.push((parked.receipt, verdict)),
+            None => added.push(parking::claimed(engine, &works[place], verdict)?),
+        }
     }
-    tx.park(&parks).await?;
+    if !added.is_empty() {
+        tx.park(&added).await?;
+    }
+    if !back.is_empty() {
+        tx.put_back(&back).await?;
+    }
     Ok(())
 }
 
@@ -379,7 +433,7 @@ struct Judged {
     take_back: Vec<(oncebox_core::ConsumerId, oncebox_core::Key)>,
 }
 
-async fn claim<S: ParkStore, R>(
+async fn claim<S: ConsumerStore, R>(
     tx: &mut S::Tx,
     works: &[Work<S, R>],
     claims: &[Option<&Claims>],
@@ -445,7 +499,7 @@ async fn claim<S: ParkStore, R>(
 }
 
 /// A message that was parked and is tried again finds its own record: that becomes a claim again, once.
-async fn reclaim<S: ParkStore, R>(
+async fn reclaim<S: ConsumerStore, R>(
     tx: &mut S::Tx,
     works: &[Work<S, R>],
     leaders: &[(usize, &Claims)],
@@ -512,7 +566,7 @@ fn conclude(places: &[Place], mut fates: Vec<Option<Fate>>) -> Vec<Fate> {
                     Some(Fate::Duplicate(outcome.clone(), Kind::Business))
                 }
                 Some(Fate::Duplicate(outcome, _)) => Some(Fate::Duplicate(outcome.clone(), Kind::Transport)),
-                Some(Fate::Behind) => Some(Fate::Duplicate(Outcome::of(OutcomeKind::Parked), Kind::Transport)),
+                Some(Fate::Aside(_)) => Some(Fate::Duplicate(Outcome::of(OutcomeKind::Parked), Kind::Transport)),
                 _ => None,
             };
         }

@@ -7,8 +7,8 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use oncebox_core::ConsumerStore;
 use oncebox_core::key::TemplateError;
-use oncebox_core::parked::ParkStore;
 use oncebox_core::queue::QueueStore;
 use oncebox_core::store::InvalidName;
 use oncebox_core::{
@@ -25,6 +25,7 @@ use super::routes::{Route, Routes, Shape};
 use super::settle::{HookRuns, SettledHook};
 use super::stop::Stop;
 use super::together::{Running, together};
+use super::versioned::Versioned;
 use super::{Bounds, Stats, StoredConsumer};
 use crate::handler::{Batch, BatchHandler, Each, Erased, Handler, Raw};
 use crate::parked_source::Due;
@@ -71,6 +72,7 @@ pub(super) struct Setup<S: Store> {
     pub(super) order: OrderBy,
     pub(super) constraints: HashSet<String>,
     pub(super) hooks: Vec<Arc<SettledHook>>,
+    pub(super) versioned: Option<Versioned>,
     pub(super) retries: Retries,
     pub(super) classify: Vec<Classify>,
     pub(super) clock: Arc<dyn Clock>,
@@ -179,7 +181,7 @@ pub enum StartError {
     },
 }
 
-impl<S: ParkStore, Src: Source<S>> Consumer<S, Src> {
+impl<S: ConsumerStore, Src: Source<S>> Consumer<S, Src> {
     /// A consumer of `source` that keeps its records in `store` under `name`. The name is its identity: renamed, it
     /// starts with no memory.
     pub fn new(name: impl Into<String>, store: S, source: Src) -> Self {
@@ -192,6 +194,7 @@ impl<S: ParkStore, Src: Source<S>> Consumer<S, Src> {
             order: OrderBy::Nothing,
             constraints: HashSet::new(),
             hooks: Vec::new(),
+            versioned: None,
             retries: Retries::default(),
             classify: Vec::new(),
             clock: Arc::new(SystemClock),
@@ -314,6 +317,13 @@ impl<S: ParkStore, Src: Source<S>> Consumer<S, Src> {
         self
     }
 
+    /// Reads versions: a message is applied if it is the next of its aggregate, and never turns its state back.
+    #[must_use]
+    pub fn versioned(mut self, versioned: Versioned) -> Self {
+        self.setup.versioned = Some(versioned);
+        self
+    }
+
     /// How often and when a message that failed is tried again; for all types that have no policy of their own.
     #[must_use]
     pub fn retry(mut self, retry: Retry) -> Self {
@@ -395,6 +405,7 @@ impl<S: Store> Setup<S> {
             order: self.order.clone(),
             constraints: HashSet::new(),
             hooks: Vec::new(),
+            versioned: None,
             retries: self.retries.clone(),
             classify: Vec::new(),
             clock: Arc::clone(&self.clock),
@@ -418,6 +429,7 @@ impl<S: Store> Setup<S> {
             order: by_message_key(&self.order),
             constraints: self.constraints.clone(),
             hooks: self.hooks.clone(),
+            versioned: self.versioned.clone(),
             retries: self.retries.clone(),
             classify: self.classify.clone(),
             clock: Arc::clone(&self.clock),

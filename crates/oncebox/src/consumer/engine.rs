@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use oncebox_core::parked::ParkStore;
+use oncebox_core::ConsumerStore;
 use oncebox_core::source::Order;
 use oncebox_core::{Clock, ConsumerName, Source, SourceError, StoreError, StoreErrorKind, planted};
 use tokio::sync::{Semaphore, mpsc};
@@ -24,11 +24,12 @@ use super::retry::Retries;
 use super::routes::Routes;
 use super::settle::SettledHook;
 use super::stop::Stop;
+use super::versioned::Versioned;
 use super::{Bounds, Stats};
 use crate::parked_source::{Due, ParkedSource};
 
 /// What the tasks of one running consumer share. Only counters and signals change.
-pub(crate) struct Engine<S: ParkStore, Src: Source<S>> {
+pub(crate) struct Engine<S: ConsumerStore, Src: Source<S>> {
     pub(super) name: ConsumerName,
     pub(super) store: S,
     pub(super) source: Src,
@@ -38,6 +39,7 @@ pub(crate) struct Engine<S: ParkStore, Src: Source<S>> {
     pub(super) order: OrderBy,
     pub(super) constraints: HashSet<String>,
     pub(super) hooks: Vec<Arc<SettledHook>>,
+    pub(super) versioned: Option<Versioned>,
     pub(super) retries: Retries,
     pub(super) classify: Vec<Classify>,
     pub(super) flow: Flow,
@@ -118,7 +120,7 @@ pub enum RunError {
     },
 }
 
-impl<S: ParkStore> Engine<S, ParkedSource<S>> {
+impl<S: ConsumerStore> Engine<S, ParkedSource<S>> {
     /// The flow of what was set aside.
     pub(super) async fn start_parked(setup: Setup<S>) -> Result<Arc<Self>, RunError> {
         let name = setup.check()?;
@@ -129,7 +131,7 @@ impl<S: ParkStore> Engine<S, ParkedSource<S>> {
     }
 }
 
-impl<S: ParkStore, Src: Source<S>> Engine<S, Src> {
+impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
     /// Checks that the parts fit together and makes them one.
     pub(super) async fn start(setup: Setup<S>, source: Src) -> Result<Arc<Self>, RunError> {
         let name = setup.check()?;
@@ -154,6 +156,7 @@ impl<S: ParkStore, Src: Source<S>> Engine<S, Src> {
             order: setup.order,
             constraints: setup.constraints,
             hooks: setup.hooks,
+            versioned: setup.versioned,
             retries: setup.retries,
             classify: setup.classify,
             flow: setup.flow,
@@ -327,7 +330,7 @@ impl<S: ParkStore, Src: Source<S>> Engine<S, Src> {
     }
 }
 
-impl<S: ParkStore, Src: Source<S>> fmt::Debug for Engine<S, Src> {
+impl<S: ConsumerStore, Src: Source<S>> fmt::Debug for Engine<S, Src> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine").field("name", &self.name).field("stats", &self.stats).finish_non_exhaustive()
     }

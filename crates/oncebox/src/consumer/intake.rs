@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncebox_core::ConsumerStore;
 use oncebox_core::crashpoint::crashpoint;
-use oncebox_core::parked::ParkStore;
 use oncebox_core::{Delivery, Failure, Release, Source, SourceErrorKind};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
@@ -27,7 +27,7 @@ const KIB: usize = 1024;
 /// Where work goes: one feed for all lanes, or one per lane where order is kept.
 pub(super) type Outlets<S, R> = Vec<mpsc::Sender<Work<S, R>>>;
 
-pub(super) async fn run<S: ParkStore, Src: Source<S>>(
+pub(super) async fn run<S: ConsumerStore, Src: Source<S>>(
     engine: Arc<Engine<S, Src>>,
     outlets: Outlets<S, Src::Receipt>,
     held: Arc<Held<Src::Receipt>>,
@@ -87,7 +87,7 @@ pub(super) async fn run<S: ParkStore, Src: Source<S>>(
 }
 
 /// Waits while the breaker is open; `None` when it is time to stop.
-async fn admit<S: ParkStore, Src: Source<S>>(engine: &Engine<S, Src>) -> Option<Admission> {
+async fn admit<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>) -> Option<Admission> {
     tokio::select! {
         biased;
         admitted = engine.breaker.admit() => Some(admitted),
@@ -97,7 +97,7 @@ async fn admit<S: ParkStore, Src: Source<S>>(engine: &Engine<S, Src>) -> Option<
 
 /// How many messages there is room for, if they are as large as usual, and at least one; `None` when it is time to
 /// stop.
-async fn room_to_receive<S: ParkStore, Src: Source<S>>(engine: &Engine<S, Src>, usual_kib: usize) -> Option<usize> {
+async fn room_to_receive<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, usual_kib: usize) -> Option<usize> {
     tokio::select! {
         biased;
         () = engine.stopping() => return None,
@@ -114,7 +114,7 @@ async fn room_to_receive<S: ParkStore, Src: Source<S>>(engine: &Engine<S, Src>, 
 }
 
 /// Hands a delivery to its lane; it comes back if a shutdown came before there was room for it.
-async fn dispatch<S: ParkStore, Src: Source<S>>(
+async fn dispatch<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     outlets: &Outlets<S, Src::Receipt>,
     delivery: Delivery<Src::Receipt>,
@@ -153,7 +153,7 @@ async fn dispatch<S: ParkStore, Src: Source<S>>(
 }
 
 /// A shutdown came before there was room.
-async fn give_back<S: ParkStore, Src: Source<S>>(engine: &Engine<S, Src>, deliveries: Vec<Delivery<Src::Receipt>>) {
+async fn give_back<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, deliveries: Vec<Delivery<Src::Receipt>>) {
     if deliveries.is_empty() {
         return;
     }
@@ -165,20 +165,20 @@ async fn give_back<S: ParkStore, Src: Source<S>>(engine: &Engine<S, Src>, delive
 
 type Room = [OwnedSemaphorePermit; 2];
 
-fn try_room<S: ParkStore, Src: Source<S>>(engine: &Engine<S, Src>, kib: u32) -> Option<Room> {
+fn try_room<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, kib: u32) -> Option<Room> {
     let one = Arc::clone(&engine.room).try_acquire_owned().ok()?;
     let all = Arc::clone(&engine.room_kib).try_acquire_many_owned(kib).ok()?;
     Some([one, all])
 }
 
-async fn take_room<S: ParkStore, Src: Source<S>>(engine: &Engine<S, Src>, kib: u32) -> Option<Room> {
+async fn take_room<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, kib: u32) -> Option<Room> {
     let one = Arc::clone(&engine.room).acquire_owned().await.ok()?;
     let all = Arc::clone(&engine.room_kib).acquire_many_owned(kib).await.ok()?;
     Some([one, all])
 }
 
 /// The room that a payload takes. An oversized one takes all there is, for the moment until it is refused.
-fn kib<S: ParkStore, Src: Source<S>>(engine: &Engine<S, Src>, bytes: usize) -> u32 {
+fn kib<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, bytes: usize) -> u32 {
     u32::try_from(room_kib(bytes.min(engine.bounds.in_flight_bytes_max))).unwrap_or(u32::MAX)
 }
 
@@ -188,7 +188,7 @@ pub(super) fn room_kib(bytes: usize) -> usize {
 }
 
 /// Everything that can be known about a message before its transaction.
-fn ready<S: ParkStore, Src: Source<S>>(
+fn ready<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     delivery: &Delivery<Src::Receipt>,
 ) -> Result<Ready<S>, Failure> {
@@ -204,10 +204,14 @@ fn ready<S: ParkStore, Src: Source<S>>(
     } else {
         None
     };
-    Ok(Ready { route, claims, in_doubt: false })
+    let version = match &engine.versioned {
+        Some(versioned) if engine.flow != Flow::Front => Some(versioned.read(message)?),
+        _ => None,
+    };
+    Ok(Ready { route, claims, version, in_doubt: false })
 }
 
-fn order_key<S: ParkStore, Src: Source<S>>(
+fn order_key<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     delivery: &Delivery<Src::Receipt>,
 ) -> Result<Option<Arc<str>>, Failure> {

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncebox_core::ConsumerStore;
 use oncebox_core::crashpoint::crashpoint;
-use oncebox_core::parked::{ParkStore, Verdict, Waits};
+use oncebox_core::parked::{Verdict, Waits};
 use oncebox_core::{Class, Failure, Source, StoreError, StoreErrorKind};
 
 use super::bounds::backoff;
@@ -25,7 +26,7 @@ const BLOCKED_MAX: usize = 10_000;
 /// How long a message stays with its source if it can't be set aside.
 pub(super) const SENT_BACK_FOR: Duration = Duration::from_millis(200);
 
-impl<S: ParkStore, Src: Source<S>> Lane<S, Src> {
+impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
     /// This message failed, alone.
     pub(super) async fn failed(&mut self, work: Work<S, Src::Receipt>, failure: &Failure) {
         Stats::add(&self.engine.stats.failures, 1);

@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox_core::parked::ParkStore;
+use oncebox_core::ConsumerStore;
 use oncebox_core::{Class, Failure, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind, planted};
 use tokio::sync::{Mutex, mpsc};
 
@@ -32,7 +32,7 @@ pub(super) type Feed<S, R> = Arc<Mutex<mpsc::Receiver<Work<S, R>>>>;
 
 pub(super) type Works<S, Src> = Vec<Work<S, <Src as Source<S>>::Receipt>>;
 
-pub(super) struct Lane<S: ParkStore, Src: Source<S>> {
+pub(super) struct Lane<S: ConsumerStore, Src: Source<S>> {
     pub(super) engine: Arc<Engine<S, Src>>,
     feed: Feed<S, Src::Receipt>,
     /// The lane's own connection; `None` until the first use and after a loss.
@@ -69,7 +69,7 @@ impl<W> Group<W> {
 /// is judged: it may be what takes the connection down, or it may be speaking of another store.
 const SHAKEN_MAX: u32 = 2;
 
-impl<S: ParkStore, Src: Source<S>> Lane<S, Src> {
+impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
     pub(super) fn new(engine: Arc<Engine<S, Src>>, feed: Feed<S, Src::Receipt>) -> Self {
         let pace = Pace::new(engine.bounds.batch_messages_max);
         Self { engine, feed, session: None, lost: 0, pace, blocked: HashMap::new(), left: Vec::new() }

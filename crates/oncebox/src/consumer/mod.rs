@@ -33,6 +33,7 @@ mod stop;
 mod stored;
 mod together;
 mod verdict;
+mod versioned;
 mod work;
 
 pub use bounds::Bounds;
@@ -43,3 +44,4 @@ pub use retry::Retry;
 pub use settle::HookRuns;
 pub use stats::{Snapshot, Stats};
 pub use stored::StoredConsumer;
+pub use versioned::{Gap, Versioned};

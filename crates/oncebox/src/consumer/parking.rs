@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
+use oncebox_core::ConsumerStore;
 use oncebox_core::claim::{Claim, ClaimRequest};
 use oncebox_core::crashpoint::crashpoint;
 use oncebox_core::fingerprint::Fingerprint;
-use oncebox_core::parked::{Park, ParkStore, Parking, Verdict};
+use oncebox_core::parked::{Park, Parking, Verdict, Waits};
 use oncebox_core::store::{Ended, Inbox, Session, Transaction};
 use oncebox_core::{
     Key, KeyError, KeyStrategy, Message, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind, planted,
@@ -17,7 +18,6 @@ use oncebox_core::{
 
 use super::Engine;
 use super::builder::Flow;
-use super::verdict;
 use super::work::Work;
 use crate::queue_source::ORIGIN;
 
@@ -30,7 +30,7 @@ pub(super) enum SetAside<S: Store> {
 }
 
 /// Sets `work` aside and gives it back, to be acknowledged. Safe to repeat.
-pub(super) async fn set_aside<S: ParkStore, Src: Source<S>>(
+pub(super) async fn set_aside<S: ConsumerStore, Src: Source<S>>(
     engine: Arc<Engine<S, Src>>,
     session: Option<S::Session>,
     work: Work<S, Src::Receipt>,
@@ -40,7 +40,7 @@ pub(super) async fn set_aside<S: ParkStore, Src: Source<S>>(
     (work, ended)
 }
 
-async fn run<S: ParkStore, Src: Source<S>>(
+async fn run<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     session: Option<S::Session>,
     work: &Work<S, Src::Receipt>,
@@ -75,7 +75,7 @@ async fn run<S: ParkStore, Src: Source<S>>(
     }
 }
 
-async fn inside<S: ParkStore, Src: Source<S>>(
+async fn inside<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     tx: &mut S::Tx,
     work: &Work<S, Src::Receipt>,
@@ -118,16 +118,27 @@ async fn inside<S: ParkStore, Src: Source<S>>(
 
 /// What later messages wait behind it by. What stored mode can't store waits apart: earlier messages of its key may
 /// still be in the table, and would wait behind it.
-fn order_key<S: ParkStore, Src: Source<S>>(engine: &Engine<S, Src>, work: &Work<S, Src::Receipt>) -> Option<String> {
+fn order_key<S: ConsumerStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    work: &Work<S, Src::Receipt>,
+) -> Option<String> {
     let key = work.order_key.as_deref().filter(|_| engine.order.is_kept() && engine.flow != Flow::Front);
     key.map(str::to_owned)
 }
 
-/// A message whose claim is in hand, to be parked behind another of its order key.
-pub(super) fn behind<S: ParkStore, Src: Source<S>>(
+/// A message whose claim is in hand, to be parked in the same transaction.
+pub(super) fn claimed<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     work: &Work<S, Src::Receipt>,
+    verdict: Verdict,
 ) -> Result<Park, StoreError> {
+    // What waits for a missing version waits under its aggregate, by which it is woken.
+    let aggregate =
+        work.ready.as_ref().ok().and_then(|ready| ready.version.as_ref()).map(|place| place.aggregate.clone());
+    let order_key = match verdict.waits {
+        Waits::Gap(_) => aggregate,
+        _ => order_key(engine, work),
+    };
     let standing = Standing::of(engine, work)?;
     Ok(Park {
         consumer: engine.records.own,
@@ -135,13 +146,13 @@ pub(super) fn behind<S: ParkStore, Src: Source<S>>(
         key: standing.key,
         fingerprint: standing.fingerprint,
         owns_record: standing.claim.is_some(),
-        order_key: order_key(engine, work),
-        verdict: verdict::behind(&work.delivery.message),
+        order_key,
+        verdict,
     })
 }
 
 /// What a message is parked under.
-pub(super) fn key<S: ParkStore, Src: Source<S>>(
+pub(super) fn key<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     work: &Work<S, Src::Receipt>,
 ) -> Result<Key, StoreError> {
@@ -157,7 +168,7 @@ struct Standing {
 }
 
 impl Standing {
-    fn of<S: ParkStore, Src: Source<S>>(
+    fn of<S: ConsumerStore, Src: Source<S>>(
         engine: &Engine<S, Src>,
         work: &Work<S, Src::Receipt>,
     ) -> Result<Self, StoreError> {
@@ -194,7 +205,10 @@ fn stand_in<S: Store, R>(work: &Work<S, R>) -> Result<Key, KeyError> {
 }
 
 /// The message as it came; where its key is its coordinate, with that written on it, or it would be lost.
-fn with_origin<S: ParkStore, Src: Source<S>>(engine: &Engine<S, Src>, work: &Work<S, Src::Receipt>) -> Arc<Message> {
+fn with_origin<S: ConsumerStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    work: &Work<S, Src::Receipt>,
+) -> Arc<Message> {
     let message = &work.delivery.message;
     let coordinate = work.delivery.coordinate.as_ref().filter(|_| engine.identity.key == KeyStrategy::Coordinate);
     let Some(coordinate) = coordinate.filter(|_| message.headers.get(ORIGIN).is_none()) else {

@@ -8,8 +8,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use oncebox_core::ConsumerStore;
 use oncebox_core::crashpoint::crashpoint;
-use oncebox_core::parked::{ParkStore, Parking};
+use oncebox_core::parked::Parking;
 use oncebox_core::store::{Ended, Session, Transaction};
 use oncebox_core::{ConsumerId, Failure, Key, Source, StoreError, planted};
 
@@ -23,11 +24,11 @@ use super::work::Work;
 const SUSPECT_FROM: u32 = 3;
 
 /// Whether a message may have killed processes before.
-pub(super) fn is_suspect<S: ParkStore, R>(work: &Work<S, R>) -> bool {
+pub(super) fn is_suspect<S: ConsumerStore, R>(work: &Work<S, R>) -> bool {
     work.delivery.count.is_some_and(|count| count >= SUSPECT_FROM)
 }
 
-impl<S: ParkStore, Src: Source<S>> Lane<S, Src> {
+impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
     /// Runs one suspect, alone in its transaction and the only one in its process.
     pub(super) async fn run_suspect(
         &mut self,

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncebox_core::ConsumerStore;
 use oncebox_core::crashpoint::crashpoint;
-use oncebox_core::parked::ParkStore;
+use oncebox_core::parked::Waits;
 use oncebox_core::{Conflict, Outcome, OutcomeKind, Release, Source, Store};
 
 use super::Engine;
@@ -37,7 +38,7 @@ pub(super) struct Unsettled<S: Store, R> {
 }
 
 /// Settles what a committed transaction decided.
-pub(super) async fn committed<S: ParkStore, Src: Source<S>>(
+pub(super) async fn committed<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     works: Vec<Work<S, Src::Receipt>>,
     fates: Vec<Fate>,
@@ -59,8 +60,16 @@ pub(super) async fn committed<S: ParkStore, Src: Source<S>>(
                 unsettled.again.push(work);
                 continue;
             }
-            Fate::Behind => {
-                Stats::add(&engine.stats.parked_behind, 1);
+            Fate::Aside(waits) => {
+                let counter = match waits {
+                    Waits::Turn => &engine.stats.parked_behind,
+                    Waits::Person => &engine.stats.dead,
+                    _ => &engine.stats.gaps,
+                };
+                Stats::add(counter, 1);
+                if let Some(delay) = waits.delay() {
+                    engine.due.after(delay);
+                }
                 settled.push(work);
                 continue;
             }
@@ -99,6 +108,8 @@ fn count(stats: &Stats, outcome: &Outcome, duplicate: Option<Kind>) {
         Some(Kind::Business) => Stats::add(&stats.business_duplicates, 1),
         None | Some(Kind::Ours) => match outcome.kind() {
             OutcomeKind::AlreadyApplied => Stats::add(&stats.already_applied, 1),
+            OutcomeKind::Stale => Stats::add(&stats.stale, 1),
+            OutcomeKind::SameVersion => Stats::add(&stats.same_version, 1),
             kind => {
                 Stats::add(&stats.handled, 1);
                 if kind == OutcomeKind::Rejected {
@@ -110,7 +121,7 @@ fn count(stats: &Stats, outcome: &Outcome, duplicate: Option<Kind>) {
 }
 
 /// Tells the source that messages are done. If it can't be told, they come again and are found to be duplicates.
-pub(super) async fn acknowledge<S: ParkStore, Src: Source<S>>(
+pub(super) async fn acknowledge<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     works: Vec<Work<S, Src::Receipt>>,
 ) {
@@ -124,7 +135,7 @@ pub(super) async fn acknowledge<S: ParkStore, Src: Source<S>>(
 }
 
 /// Gives messages back to the source. If it can't take them, they come again when their leases run out.
-pub(super) async fn release<S: ParkStore, Src: Source<S>>(
+pub(super) async fn release<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     works: Vec<Work<S, Src::Receipt>>,
     delay: Duration,
@@ -145,7 +156,7 @@ fn unload<S: Store, R>(works: Vec<Work<S, R>>) -> (Vec<oncebox_core::Delivery<R>
 }
 
 /// Best effort: a hook that panics or dawdles harms nobody but itself.
-async fn run_hook<S: ParkStore, Src: Source<S>>(engine: &Engine<S, Src>, hook: Hook) {
+async fn run_hook<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, hook: Hook) {
     #[allow(clippy::disallowed_methods, reason = "awaited here; a task so that its panic stays its own")]
     let task = tokio::spawn(tokio::time::timeout(engine.bounds.hook_deadline, hook));
     match task.await {

@@ -55,6 +55,12 @@ counters! {
     parked,
     /// Messages that were set aside behind another of their order key.
     parked_behind,
+    /// Arrivals that found a version of their aggregate missing.
+    gaps,
+    /// Messages older than the state of their aggregate.
+    stale,
+    /// Messages whose version of their aggregate was applied before, under another id.
+    same_version,
     /// Messages that were set aside for a person.
     dead,
     /// Arrivals of messages that had been set aside.

@@ -14,7 +14,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox_core::parked::ParkStore;
+use oncebox_core::ConsumerStore;
 use oncebox_core::queue::{Enqueue, Enqueued, QueueId, QueueSpec, QueueStore, QueueTx};
 use oncebox_core::source::SourceCapabilities;
 use oncebox_core::{
@@ -39,7 +39,7 @@ pub struct StoredConsumer<S: QueueStore, Src> {
     lease: Duration,
 }
 
-impl<S: QueueStore + ParkStore, Src: Source<S>> StoredConsumer<S, Src> {
+impl<S: QueueStore + ConsumerStore, Src: Source<S>> StoredConsumer<S, Src> {
     pub(super) fn new(consumer: Consumer<S, Src>) -> Self {
         Self { consumer, front_stats: Arc::default(), lease: Queue::<S>::LEASE }
     }
@@ -169,7 +169,7 @@ impl<Src> Front<Src> {
     }
 }
 
-impl<S: ParkStore, Src: Source<S>> Source<S> for Front<Src> {
+impl<S: ConsumerStore, Src: Source<S>> Source<S> for Front<Src> {
     type Receipt = Src::Receipt;
 
     fn capabilities(&self) -> SourceCapabilities {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use oncebox_core::parked::{Cause, ParkStore, Verdict, Waits};
+use oncebox_core::ConsumerStore;
+use oncebox_core::parked::{Cause, Verdict, Waits};
 use oncebox_core::{Class, Failure, Message, Source, Timestamp};
 
 use super::Engine;
@@ -12,7 +13,7 @@ use super::work::Work;
 const REASON_MAX: usize = 1_000;
 
 /// Decides from the class of a failure, the policy of the message's type, and what is known of earlier tries.
-pub(super) fn judge<S: ParkStore, Src: Source<S>>(
+pub(super) fn judge<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     work: &Work<S, Src::Receipt>,
     failure: &Failure,

@@ -8,6 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::identity::Claims;
 use super::routes::Route;
+use super::versioned::Place;
 
 /// A delivery with everything that is known about it before its transaction.
 pub(super) struct Work<S: Store, R> {
@@ -29,6 +30,8 @@ pub(super) struct Ready<S: Store> {
     pub(super) route: Route<S>,
     /// `None` for handlers that are naturally idempotent.
     pub(super) claims: Option<Claims>,
+    /// Where it belongs, in a consumer that reads versions.
+    pub(super) version: Option<Place>,
     /// An earlier commit of it is in doubt: if its key is taken now, that was us.
     pub(super) in_doubt: bool,
 }
