@@ -47,6 +47,7 @@ mod queue;
 mod schema;
 mod store;
 mod transaction;
+mod versions;
 mod wire;
 
 #[cfg(feature = "postgres")]

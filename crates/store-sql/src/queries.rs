@@ -29,6 +29,7 @@ pub struct Queries {
     pub(crate) queue: QueueQueries,
     pub(crate) lanes: LaneQueries,
     pub(crate) parked: ParkedQueries,
+    pub(crate) versions: VersionQueries,
     pub(crate) names: NameQueries,
     pub(crate) schema: SchemaQueries,
 }
@@ -89,6 +90,16 @@ pub(crate) struct ParkedQueries {
     pub(crate) put_back: Query,
     pub(crate) note_start: Query,
     pub(crate) forget_starts: Query,
+    pub(crate) count_gaps: Query,
+    pub(crate) wake_gaps: Query,
+}
+
+/// See `versions.rs`.
+#[derive(Debug)]
+pub(crate) struct VersionQueries {
+    pub(crate) lock: Query,
+    pub(crate) add: Query,
+    pub(crate) advance: Query,
 }
 
 /// See `names.rs`.

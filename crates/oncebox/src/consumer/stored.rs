@@ -39,7 +39,7 @@ pub struct StoredConsumer<S: QueueStore, Src> {
     lease: Duration,
 }
 
-impl<S: QueueStore + ConsumerStore, Src: Source<S>> StoredConsumer<S, Src> {
+impl<S: QueueStore, Src: Source<S>> StoredConsumer<S, Src> {
     pub(super) fn new(consumer: Consumer<S, Src>) -> Self {
         Self { consumer, front_stats: Arc::default(), lease: Queue::<S>::LEASE }
     }

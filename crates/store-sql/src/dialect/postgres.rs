@@ -21,7 +21,7 @@ use crate::connection::{Call, Connection};
 use crate::error::{ours, read};
 use crate::name::Identifier;
 use crate::queries::{
-    InboxQueries, LaneQueries, NameQueries, ParkedQueries, Queries, Query, QueueQueries, SchemaQueries,
+    InboxQueries, LaneQueries, NameQueries, ParkedQueries, Queries, Query, QueueQueries, SchemaQueries, VersionQueries,
 };
 use crate::schema::Migration;
 
@@ -172,6 +172,7 @@ impl Dialect for PostgresDialect {
         Migration { version: 1, name: "inbox", sql: include_str!("../migrations/postgres/0001_inbox.sql") },
         Migration { version: 2, name: "queue", sql: include_str!("../migrations/postgres/0002_queue.sql") },
         Migration { version: 3, name: "parked", sql: include_str!("../migrations/postgres/0003_parked.sql") },
+        Migration { version: 4, name: "versions", sql: include_str!("../migrations/postgres/0004_versions.sql") },
     ];
 
     fn place(&self) -> &str {
@@ -358,6 +359,13 @@ impl Dialect for PostgresDialect {
                 put_back: query(include_str!("../queries/postgres/parked/put_back.sql")),
                 note_start: query(include_str!("../queries/postgres/parked/note_start.sql")),
                 forget_starts: query(include_str!("../queries/postgres/parked/forget_starts.sql")),
+                count_gaps: query(include_str!("../queries/postgres/parked/count_gaps.sql")),
+                wake_gaps: query(include_str!("../queries/postgres/parked/wake_gaps.sql")),
+            },
+            versions: VersionQueries {
+                lock: query(include_str!("../queries/postgres/versions/lock.sql")),
+                add: query(include_str!("../queries/postgres/versions/add.sql")),
+                advance: query(include_str!("../queries/postgres/versions/advance.sql")),
             },
             names: NameQueries {
                 add_consumer: query(include_str!("../queries/postgres/names/add_consumer.sql")),

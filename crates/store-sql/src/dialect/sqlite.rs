@@ -22,7 +22,7 @@ use super::Dialect;
 use crate::connection::Call;
 use crate::error::{ours, read};
 use crate::queries::{
-    InboxQueries, LaneQueries, NameQueries, ParkedQueries, Queries, Query, QueueQueries, SchemaQueries,
+    InboxQueries, LaneQueries, NameQueries, ParkedQueries, Queries, Query, QueueQueries, SchemaQueries, VersionQueries,
 };
 use crate::schema::Migration;
 
@@ -178,6 +178,7 @@ impl Dialect for SqliteDialect {
         Migration { version: 1, name: "inbox", sql: include_str!("../migrations/sqlite/0001_inbox.sql") },
         Migration { version: 2, name: "queue", sql: include_str!("../migrations/sqlite/0002_queue.sql") },
         Migration { version: 3, name: "parked", sql: include_str!("../migrations/sqlite/0003_parked.sql") },
+        Migration { version: 4, name: "versions", sql: include_str!("../migrations/sqlite/0004_versions.sql") },
     ];
 
     fn place(&self) -> &str {
@@ -364,6 +365,13 @@ impl Dialect for SqliteDialect {
                 put_back: query(include_str!("../queries/sqlite/parked/put_back.sql")),
                 note_start: query(include_str!("../queries/sqlite/parked/note_start.sql")),
                 forget_starts: query(include_str!("../queries/sqlite/parked/forget_starts.sql")),
+                count_gaps: query(include_str!("../queries/sqlite/parked/count_gaps.sql")),
+                wake_gaps: query(include_str!("../queries/sqlite/parked/wake_gaps.sql")),
+            },
+            versions: VersionQueries {
+                lock: query(include_str!("../queries/sqlite/versions/lock.sql")),
+                add: query(include_str!("../queries/sqlite/versions/add.sql")),
+                advance: query(include_str!("../queries/sqlite/versions/advance.sql")),
             },
             names: NameQueries {
                 add_consumer: query(include_str!("../queries/sqlite/names/add_consumer.sql")),
