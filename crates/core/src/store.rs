@@ -148,8 +148,8 @@ pub trait Inbox {
     /// does.
     fn reclaim(&mut self, keys: &[(ConsumerId, Key)]) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
 
-    /// Takes back keys that this transaction claimed, as if it had not. What it [reclaimed](Self::reclaim) is the record
-    /// of a parked message again.
+    /// Takes back keys that this transaction claimed, as if it had not. What it [reclaimed](Self::reclaim) is the
+    /// record of a parked message again.
     fn unclaim(&mut self, keys: &[(ConsumerId, Key)]) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 

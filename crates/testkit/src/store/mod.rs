@@ -1,7 +1,8 @@
 //! What every store must do: the suites [`inbox`], [`queue`] and [`parked`], and the fixture that an adapter supplies.
 //!
 //! A case is a generic async function in one of the suites' files, and one line in the suite's list
-//! ([`inbox_suite!`](crate::inbox_suite), [`queue_suite!`](crate::queue_suite), [`parked_suite!`](crate::parked_suite)).
+//! ([`inbox_suite!`](crate::inbox_suite), [`queue_suite!`](crate::queue_suite),
+//! [`parked_suite!`](crate::parked_suite)).
 
 mod fixture;
 pub mod inbox;
