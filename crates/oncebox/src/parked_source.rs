@@ -136,14 +136,12 @@ impl<S: ConsumerStore> Source<S> for ParkedSource<S> {
             return Ok(());
         }
         let rows: Vec<ParkReceipt> = receipts.iter().map(|receipt| **receipt).collect();
-        tx.end_parked(&rows).await?;
-        // What waited behind them is due now.
-        self.due.after(Duration::ZERO);
-        Ok(())
+        tx.end_parked(&rows).await
     }
 
     async fn ack(&self, _deliveries: Vec<Delivery<ParkReceipt>>) -> Result<(), SourceError> {
-        // Ended in the message's own transaction.
+        // Ended in the message's own transaction; what waited behind them is due now.
+        self.due.after(Duration::ZERO);
         Ok(())
     }
 

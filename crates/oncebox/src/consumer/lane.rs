@@ -65,6 +65,9 @@ impl<W> Group<W> {
     }
 }
 
+/// How soon messages are looked for that waited for a version. Not at once: many versions come together.
+const WOKEN_WITHIN: Duration = Duration::from_millis(5);
+
 /// A handler during which the store goes away is given the benefit of the doubt once; then it runs alone, and then it
 /// is judged: it may be what takes the connection down, or it may be speaking of another store.
 const SHAKEN_MAX: u32 = 2;
@@ -155,6 +158,10 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
                 self.worked(handled);
                 if probes && handled == 0 {
                     self.engine.breaker.probe_told_nothing();
+                }
+                if self.engine.versioned.is_some() && handled > 0 {
+                    // What waited for these versions was woken in the same transaction.
+                    self.engine.due.after(WOKEN_WITHIN);
                 }
                 let later = settle::committed(&self.engine, works, fates, hooks).await;
                 self.conflicts(later.conflicts).await;

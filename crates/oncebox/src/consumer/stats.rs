@@ -1,8 +1,9 @@
 //! What a consumer counts while it runs.
 
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -10,6 +11,7 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub struct Stats {
             $(pub(crate) $name: AtomicU64,)*
+            in_hand: AtomicU64,
             waiting_for: Mutex<Option<String>>,
         }
 
@@ -18,6 +20,8 @@ macro_rules! counters {
         #[non_exhaustive]
         pub struct Snapshot {
             $($(#[$doc])* pub $name: u64,)*
+            /// Messages that were received and are not settled, at this moment.
+            pub in_hand: u64,
             /// What the consumer waits for, if it can't go on: the store, or the source.
             pub waiting_for: Option<String>,
         }
@@ -26,6 +30,7 @@ macro_rules! counters {
             /// The counters now.
             pub fn snapshot(&self) -> Snapshot {
                 Snapshot {
+                    in_hand: self.in_hand.load(SeqCst),
                     $($name: self.$name.load(Relaxed),)*
                     waiting_for: self.waiting_for.lock().unwrap_or_else(PoisonError::into_inner).clone(),
                 }
@@ -88,5 +93,22 @@ impl Stats {
 
     pub(crate) fn set_waiting_for(&self, what: Option<String>) {
         *self.waiting_for.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    }
+}
+
+/// One message in hand, counted for as long as this lives.
+#[derive(Debug)]
+pub(super) struct InHand(Arc<Stats>);
+
+impl InHand {
+    pub(super) fn new(stats: &Arc<Stats>) -> Self {
+        stats.in_hand.fetch_add(1, SeqCst);
+        Self(Arc::clone(stats))
+    }
+}
+
+impl Drop for InHand {
+    fn drop(&mut self) {
+        self.0.in_hand.fetch_sub(1, SeqCst);
     }
 }

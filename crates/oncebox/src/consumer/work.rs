@@ -8,6 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::identity::Claims;
 use super::routes::Route;
+use super::stats::InHand;
 use super::versioned::Place;
 
 /// A delivery with everything that is known about it before its transaction.
@@ -22,7 +23,15 @@ pub(super) struct Work<S: Store, R> {
     /// It is to show whether things work again, while the breaker is open.
     pub(super) is_probe: bool,
     /// Room that it takes, given back when it is settled.
-    pub(super) _room: [OwnedSemaphorePermit; 2],
+    pub(super) _room: Room,
+}
+
+/// Room for one message and for its bytes, and its place among what is in hand.
+#[derive(Debug)]
+pub(super) struct Room {
+    pub(super) _one: OwnedSemaphorePermit,
+    pub(super) _kib: OwnedSemaphorePermit,
+    pub(super) _in_hand: InHand,
 }
 
 /// What it takes to handle a message.

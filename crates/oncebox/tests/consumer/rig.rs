@@ -57,7 +57,7 @@ pub(crate) async fn run_until<S: ConsumerStore, Src: Source<S>>(
 
 /// Runs a consumer until its source is empty and what it set aside has come again.
 pub(crate) async fn run_dry<S: ConsumerStore>(consumer: Consumer<S, MemorySource>, source: &MemorySource) -> Snapshot {
-    let came_back = |seen: &Snapshot| seen.retried >= seen.parked + seen.parked_behind;
+    let came_back = |seen: &Snapshot| seen.in_hand == 0 && seen.retried >= seen.parked + seen.parked_behind;
     run_until(consumer, "the source is empty and nothing waits to be tried again", async |seen| {
         source.backlog() == 0 && came_back(seen)
     })
