@@ -50,7 +50,7 @@ pub(super) fn consumer<D: Database, W: Work>(db: &D, source: Clocked, lanes: u16
         .lanes(lanes)
         .bounds(|bounds| {
             bounds.batch_messages_max = BATCH;
-            bounds.in_flight_max = 2 * BATCH * lanes;
+            bounds.in_flight_max = 4 * BATCH * lanes;
         });
     match handlers {
         Handlers::Each => consumer.on("work", each::<D, W>),
