@@ -36,6 +36,7 @@ pub struct Queries {
 #[derive(Clone, Debug)]
 pub(crate) struct InboxQueries {
     pub(crate) claim: Query,
+    pub(crate) claim_fresh: Query,
     pub(crate) read: Query,
     pub(crate) record: Query,
     pub(crate) unclaim: Query,

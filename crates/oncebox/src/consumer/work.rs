@@ -19,7 +19,22 @@ pub(super) struct Work<S: Store, R> {
     /// Counts releases: a delivery that was received before a release of its order key must not overtake it.
     pub(super) wave: u64,
     /// Room that it takes, given back when it is settled.
-    pub(super) _room: [OwnedSemaphorePermit; 2],
+    pub(super) room: Room,
+}
+
+/// Room for some messages, and for their bytes.
+#[derive(Debug)]
+pub(super) struct Room {
+    pub(super) messages: OwnedSemaphorePermit,
+    pub(super) kib: OwnedSemaphorePermit,
+}
+
+impl Room {
+    /// Takes over the room of another message.
+    pub(super) fn join(&mut self, other: Self) {
+        self.messages.merge(other.messages);
+        self.kib.merge(other.kib);
+    }
 }
 
 /// What it takes to handle a message.

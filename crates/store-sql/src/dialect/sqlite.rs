@@ -238,6 +238,11 @@ impl Dialect for SqliteDialect {
         }
     }
 
+    /// A statement that failed has changed nothing, and the transaction goes on.
+    async fn restart(&self, open: &mut SqliteOpen) -> Result<(), StoreError> {
+        self.alive(open)
+    }
+
     fn db(open: &mut SqliteOpen) -> &mut SqliteConnection {
         &mut open.writer.connection
     }
@@ -318,6 +323,7 @@ impl Dialect for SqliteDialect {
         Queries {
             inbox: InboxQueries {
                 claim: query(include_str!("../queries/sqlite/inbox/claim.sql")),
+                claim_fresh: query(include_str!("../queries/sqlite/inbox/claim_fresh.sql")),
                 read: query(include_str!("../queries/sqlite/inbox/read.sql")),
                 record: query(include_str!("../queries/sqlite/inbox/record.sql")),
                 unclaim: query(include_str!("../queries/sqlite/inbox/unclaim.sql")),
