@@ -31,10 +31,12 @@
     allow(dead_code, unused_imports, reason = "without a database there is nobody to use it")
 )]
 
+mod claimed;
 mod config;
 mod connection;
 pub mod dialect;
 mod error;
+mod hope;
 mod inbox;
 mod insert_once;
 mod lanes;

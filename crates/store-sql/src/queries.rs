@@ -38,6 +38,7 @@ pub struct Queries {
 #[derive(Clone, Debug)]
 pub(crate) struct InboxQueries {
     pub(crate) claim: Query,
+    pub(crate) claim_fresh: Query,
     pub(crate) read: Query,
     pub(crate) record: Query,
     pub(crate) find_parked: Query,

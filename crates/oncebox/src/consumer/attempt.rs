@@ -457,8 +457,7 @@ async fn claim<S: ConsumerStore, R>(
     let mut answer = || answers.next().unwrap_or(Claim::Undecided);
     for (place, claims) in leaders {
         let (first, business) = (answer(), claims.business.as_ref().map(|_| answer()));
-        let own = (claims.first.consumer, claims.first.key.clone());
-        let other = claims.business.as_ref().map(|b| (b.consumer, b.key.clone()));
+        let own = || (claims.first.consumer, claims.first.key.clone());
         judged.fates[place] = match (first, business) {
             (Claim::Undecided, _) | (_, Some(Claim::Undecided)) => {
                 let label = works[place].delivery.message.label().to_string();
@@ -471,17 +470,18 @@ async fn claim<S: ConsumerStore, R>(
             }
             (Claim::Fresh, Some(Claim::Duplicate(earlier))) => {
                 // Remember it under its own id too: its next redelivery is then a plain transport duplicate.
-                judged.outcomes.push((own.0, own.1, earlier.outcome.clone()));
+                let (consumer, key) = own();
+                judged.outcomes.push((consumer, key, earlier.outcome.clone()));
                 Some(Fate::Duplicate(earlier.outcome, Kind::Business))
             }
             (Claim::Fresh, Some(Claim::Conflict(conflict))) => {
-                judged.take_back.push(own);
+                judged.take_back.push(own());
                 Some(Fate::Conflict(conflict))
             }
             (first, business) => {
                 // The first key decides. A business key that was free (its record had expired) must not stay ours.
                 if business == Some(Claim::Fresh) {
-                    judged.take_back.extend(other);
+                    judged.take_back.extend(claims.business.as_ref().map(|b| (b.consumer, b.key.clone())));
                 }
                 match first {
                     Claim::Duplicate(earlier) => {

@@ -58,6 +58,8 @@ pub(crate) struct Engine<S: ConsumerStore, Src: Source<S>> {
     pub(super) room_kib: Arc<Semaphore>,
     /// Raised with each release of a message that others wait behind; see `Work::wave`.
     wave: AtomicU64,
+    /// Counts batches of lanes without order that met others on the same rows; what one lane learns, all know.
+    conflicts: AtomicU64,
     stop: Stop,
     /// Why it stops by itself.
     failed: Mutex<Option<String>>,
@@ -168,6 +170,7 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
             stats: setup.stats,
             outage: Outage::default(),
             wave: AtomicU64::new(0),
+            conflicts: AtomicU64::new(0),
             stop: Stop::default(),
             failed: Mutex::new(None),
             name,
@@ -279,6 +282,17 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
     /// The wave from which on deliveries are known to come after a release that is done now.
     pub(super) fn next_wave(&self) -> u64 {
         self.wave.fetch_add(1, SeqCst) + 1
+    }
+
+    /// How many conflicts lanes without order had with each other.
+    pub(super) fn conflicts(&self) -> u64 {
+        self.conflicts.load(SeqCst)
+    }
+
+    /// One more; how many there are now. Lanes with order do not share rows, so there it is nobody else's business.
+    pub(super) fn note_conflict(&self) -> u64 {
+        let one = u64::from(!self.order.is_kept());
+        self.conflicts.fetch_add(one, SeqCst) + one
     }
 
     /// Waits while the store is away; a connection once it is back, `None` if a shutdown came first. `lost` counts how

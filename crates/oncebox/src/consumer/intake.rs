@@ -7,15 +7,15 @@ use std::time::Duration;
 use oncebox_core::ConsumerStore;
 use oncebox_core::crashpoint::crashpoint;
 use oncebox_core::{Delivery, Failure, Release, Source, SourceErrorKind};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
 use super::breaker::Admission;
 use super::builder::Flow;
 use super::heartbeat::Held;
 use super::outage::Pause;
 use super::plants;
-use super::stats::Stats;
-use super::work::{Ready, Work};
+use super::stats::{InHand, Stats};
+use super::work::{Ready, Room, Work};
 use super::{Engine, OrderBy};
 
 /// How long one look for messages lasts: the longest that a shutdown waits for an idle source.
@@ -148,7 +148,7 @@ async fn dispatch<S: ConsumerStore, Src: Source<S>>(
         _ => &outlets[0],
     };
     // A closed outlet means that its lane broke down; the delivery comes again when its lease runs out.
-    let _ = outlet.send(Work { delivery, ready, order_key, wave, is_probe, _room: room }).await;
+    let _ = outlet.send(Work { delivery, ready, order_key, wave, is_probe, room }).await;
     None
 }
 
@@ -163,18 +163,16 @@ async fn give_back<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, de
     }
 }
 
-type Room = [OwnedSemaphorePermit; 2];
-
 fn try_room<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, kib: u32) -> Option<Room> {
-    let one = Arc::clone(&engine.room).try_acquire_owned().ok()?;
-    let all = Arc::clone(&engine.room_kib).try_acquire_many_owned(kib).ok()?;
-    Some([one, all])
+    let messages = Arc::clone(&engine.room).try_acquire_owned().ok()?;
+    let kib = Arc::clone(&engine.room_kib).try_acquire_many_owned(kib).ok()?;
+    Some(Room { messages, kib, in_hand: InHand::new(&engine.stats) })
 }
 
 async fn take_room<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, kib: u32) -> Option<Room> {
-    let one = Arc::clone(&engine.room).acquire_owned().await.ok()?;
-    let all = Arc::clone(&engine.room_kib).acquire_many_owned(kib).await.ok()?;
-    Some([one, all])
+    let messages = Arc::clone(&engine.room).acquire_owned().await.ok()?;
+    let kib = Arc::clone(&engine.room_kib).acquire_many_owned(kib).await.ok()?;
+    Some(Room { messages, kib, in_hand: InHand::new(&engine.stats) })
 }
 
 /// The room that a payload takes. An oversized one takes all there is, for the moment until it is refused.

@@ -8,7 +8,7 @@
 //!            alone and failed ─▶ verdict: set aside, and what follows it under its order key behind it
 //! ```
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ pub(super) struct Lane<S: ConsumerStore, Src: Source<S>> {
     /// How often the store was lost since the last commit.
     pub(super) lost: u32,
     pace: Pace,
+    /// The conflicts of all lanes that `pace` has taken into account.
+    conflicts: u64,
     /// Order keys whose head went back to the source, each with the wave from which on its messages come in order
     /// again.
     pub(super) blocked: HashMap<Arc<str>, u64>,
@@ -75,7 +77,7 @@ const SHAKEN_MAX: u32 = 2;
 impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
     pub(super) fn new(engine: Arc<Engine<S, Src>>, feed: Feed<S, Src::Receipt>) -> Self {
         let pace = Pace::new(engine.bounds.batch_messages_max);
-        Self { engine, feed, session: None, lost: 0, pace, blocked: HashMap::new(), left: Vec::new() }
+        Self { engine, feed, session: None, lost: 0, pace, conflicts: 0, blocked: HashMap::new(), left: Vec::new() }
     }
 
     /// Runs until the feed ends. Once a shutdown is asked for, what has not begun is released.
@@ -92,6 +94,11 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
     async fn gather(&mut self) -> Option<Works<S, Src>> {
         let mut feed = self.feed.lock().await;
         let first = feed.recv().await?;
+        let conflicts = self.engine.conflicts();
+        if conflicts != self.conflicts {
+            self.conflicts = conflicts;
+            self.pace.was_contended();
+        }
         let mut bytes = first.bytes();
         let mut works = vec![first];
         while works.len() < self.pace.limit() && bytes < self.engine.bounds.batch_bytes_max {
@@ -226,7 +233,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
 
     /// A transaction in its own task, awaited to its end. `None` if it broke down; its messages come again.
     async fn attempt(&mut self, works: Works<S, Src>, mode: Mode) -> Option<(Works<S, Src>, End<S>)> {
-        let order_keys: HashSet<Arc<str>> = works.iter().filter_map(|work| work.order_key.clone()).collect();
+        let order_keys: Vec<Arc<str>> = works.iter().filter_map(|work| work.order_key.clone()).collect();
         let run = attempt(Arc::clone(&self.engine), self.session.take(), works, mode);
         #[allow(clippy::disallowed_methods, reason = "awaited here; a task so that nothing cancels it half-way")]
         match tokio::spawn(run).await {
@@ -282,6 +289,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             }
             StoreErrorKind::Contended if !alone => {
                 Stats::add(&self.engine.stats.contended, 1);
+                self.conflicts = self.engine.note_conflict();
                 self.pace.was_contended();
                 for work in works.into_iter().rev() {
                     groups.push_front(Group::new(vec![work]));

@@ -11,7 +11,7 @@ use oncebox_core::{Conflict, Outcome, OutcomeKind, Release, Source, Store};
 use super::Engine;
 use super::attempt::{Fate, Kind};
 use super::stats::Stats;
-use super::work::Work;
+use super::work::{Room, Work};
 use crate::context::{BoxFuture, Hook};
 
 /// A hook that a consumer runs for every message that it settled.
@@ -150,9 +150,19 @@ pub(super) async fn release<S: ConsumerStore, Src: Source<S>>(
     }
 }
 
-/// The deliveries, and the room that they take until the caller is done with them.
-fn unload<S: Store, R>(works: Vec<Work<S, R>>) -> (Vec<oncebox_core::Delivery<R>>, Vec<impl Sized>) {
-    works.into_iter().map(|work| (work.delivery, work._room)).unzip()
+/// The deliveries, and the room that they take until the caller is done with them. It is given back at once: one by one,
+/// the first of them would wake the intake to receive a single message.
+fn unload<S: Store, R>(works: Vec<Work<S, R>>) -> (Vec<oncebox_core::Delivery<R>>, Option<Room>) {
+    let mut room: Option<Room> = None;
+    let mut deliveries = Vec::with_capacity(works.len());
+    for work in works {
+        deliveries.push(work.delivery);
+        match &mut room {
+            Some(room) => room.join(work.room),
+            None => room = Some(work.room),
+        }
+    }
+    (deliveries, room)
 }
 
 /// Best effort: a hook that panics or dawdles harms nobody but itself.

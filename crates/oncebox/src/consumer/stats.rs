@@ -96,19 +96,29 @@ impl Stats {
     }
 }
 
-/// One message in hand, counted for as long as this lives.
+/// Messages in hand, counted for as long as this lives.
 #[derive(Debug)]
-pub(super) struct InHand(Arc<Stats>);
+pub(super) struct InHand {
+    stats: Arc<Stats>,
+    messages: u64,
+}
 
 impl InHand {
+    /// One message.
     pub(super) fn new(stats: &Arc<Stats>) -> Self {
         stats.in_hand.fetch_add(1, SeqCst);
-        Self(Arc::clone(stats))
+        Self { stats: Arc::clone(stats), messages: 1 }
+    }
+
+    pub(super) fn join(&mut self, mut other: Self) {
+        self.messages += std::mem::take(&mut other.messages);
     }
 }
 
 impl Drop for InHand {
     fn drop(&mut self) {
-        self.0.in_hand.fetch_sub(1, SeqCst);
+        if self.messages > 0 {
+            self.stats.in_hand.fetch_sub(self.messages, SeqCst);
+        }
     }
 }

@@ -23,15 +23,24 @@ pub(super) struct Work<S: Store, R> {
     /// It is to show whether things work again, while the breaker is open.
     pub(super) is_probe: bool,
     /// Room that it takes, given back when it is settled.
-    pub(super) _room: Room,
+    pub(super) room: Room,
 }
 
-/// Room for one message and for its bytes, and its place among what is in hand.
+/// Room for some messages and for their bytes, and their number among what is in hand.
 #[derive(Debug)]
 pub(super) struct Room {
-    pub(super) _one: OwnedSemaphorePermit,
-    pub(super) _kib: OwnedSemaphorePermit,
-    pub(super) _in_hand: InHand,
+    pub(super) messages: OwnedSemaphorePermit,
+    pub(super) kib: OwnedSemaphorePermit,
+    pub(super) in_hand: InHand,
+}
+
+impl Room {
+    /// Takes over the room of another message.
+    pub(super) fn join(&mut self, other: Self) {
+        self.messages.merge(other.messages);
+        self.kib.merge(other.kib);
+        self.in_hand.join(other.in_hand);
+    }
 }
 
 /// What it takes to handle a message.

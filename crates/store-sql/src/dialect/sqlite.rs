@@ -242,6 +242,11 @@ impl Dialect for SqliteDialect {
         }
     }
 
+    /// A statement that failed has changed nothing, and the transaction goes on.
+    async fn restart(&self, open: &mut SqliteOpen) -> Result<(), StoreError> {
+        self.alive(open)
+    }
+
     fn db(open: &mut SqliteOpen) -> &mut SqliteConnection {
         &mut open.writer.connection
     }
@@ -322,6 +327,7 @@ impl Dialect for SqliteDialect {
         Queries {
             inbox: InboxQueries {
                 claim: query(include_str!("../queries/sqlite/inbox/claim.sql")),
+                claim_fresh: query(include_str!("../queries/sqlite/inbox/claim_fresh.sql")),
                 read: query(include_str!("../queries/sqlite/inbox/read.sql")),
                 record: query(include_str!("../queries/sqlite/inbox/record.sql")),
                 find_parked: query(include_str!("../queries/sqlite/inbox/find_parked.sql")),
