@@ -6,7 +6,7 @@ mod sqlite;
 use std::collections::BTreeMap;
 use std::future::Future;
 
-use oncebox::Store;
+use oncebox::ConsumerStore;
 use oncebox::store::Transaction;
 use sqlx::types::Uuid;
 
@@ -15,7 +15,7 @@ pub(super) use self::sqlite::SqlitePlace;
 
 /// A database with tables of its own, which are gone after [`close`](Self::close).
 pub(super) trait Database: Sized + Send + Sync + 'static {
-    type Store: oncebox::ConsumerStore<Tx: Transaction<Db = Self::Connection>>;
+    type Store: ConsumerStore<Tx: Transaction<Db = Self::Connection>>;
     type Connection: Statements;
 
     /// With how many connections the hand-written inbox is tried.
