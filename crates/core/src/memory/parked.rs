@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::db::MemoryDb;
 use super::queue::micros;
-use super::store::MemoryTx;
+use super::store::{MemoryStore, MemoryTx};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::parked::{LeasedPark, Park, ParkLease, ParkReceipt, Parking, Verdict, Waits};
@@ -65,6 +65,13 @@ impl Parked {
         }
         due.sort_unstable();
         due
+    }
+}
+
+impl MemoryStore {
+    /// What is set aside at the moment, with its newest verdicts, in the order in which it was parked. For tests.
+    pub async fn parked(&self) -> Vec<Park> {
+        self.state().await.parked.rows.values().map(|row| row.park.clone()).collect()
     }
 }
 

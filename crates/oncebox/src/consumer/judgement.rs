@@ -13,6 +13,7 @@ use oncebox_core::{Class, Failure, Source, StoreError, StoreErrorKind};
 
 use super::bounds::backoff;
 use super::breaker::Failed;
+use super::builder::Flow;
 use super::lane::{Lane, Works};
 use super::parking::{self, SetAside};
 use super::settle;
@@ -30,6 +31,10 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
     /// This message failed, alone.
     pub(super) async fn failed(&mut self, work: Work<S, Src::Receipt>, failure: &Failure) {
         Stats::add(&self.engine.stats.failures, 1);
+        if self.engine.flow == Flow::Front && failure.class() == Some(Class::Transient) {
+            // Set aside here, it would be overtaken by what is stored after it.
+            return self.send_back(work, SENT_BACK_FOR, Some(failure.reason().to_owned())).await;
+        }
         if failure.class() == Some(Class::Transient) {
             if let Some(delay) = self.is_everyones(&work, failure) {
                 return self.send_back(work, delay, Some(failure.reason().to_owned())).await;

@@ -13,7 +13,8 @@ use oncebox_core::fingerprint::Fingerprint;
 use oncebox_core::parked::{Park, Parking, Verdict, Waits};
 use oncebox_core::store::{Ended, Inbox, Session, Transaction};
 use oncebox_core::{
-    Key, KeyError, KeyStrategy, Message, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind, planted,
+    Coordinate, Key, KeyError, KeyStrategy, Message, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind,
+    planted,
 };
 
 use super::Engine;
@@ -183,7 +184,7 @@ impl Standing {
         if let Ok(claims) = named {
             return Ok(Self { key: claims.first.key, fingerprint: claims.first.fingerprint, claim: None });
         }
-        let key = stand_in(work).map_err(|error| {
+        let key = stand_in(message, work.delivery.coordinate.as_ref()).map_err(|error| {
             let attempted = format!("park message {}", message.label());
             StoreError::new(StoreErrorKind::Refused, attempted, error.to_string())
         })?;
@@ -192,12 +193,12 @@ impl Standing {
 }
 
 /// What a message without a key is found under again: its place in the broker, or else what it says.
-fn stand_in<S: Store, R>(work: &Work<S, R>) -> Result<Key, KeyError> {
-    match &work.delivery.coordinate {
+pub(super) fn stand_in(message: &Message, coordinate: Option<&Coordinate>) -> Result<Key, KeyError> {
+    match coordinate {
         Some(coordinate) => Key::parts([&b"unreadable at"[..], coordinate.as_str().as_bytes()]),
         None => {
             // A part may not be empty.
-            let Message { kind, payload, .. } = &*work.delivery.message;
+            let Message { kind, payload, .. } = message;
             let [kind, payload] = [kind.as_bytes(), &payload[..]].map(|part| [b"=", part].concat());
             Key::parts([&b"unreadable"[..], &kind, &payload])
         }

@@ -18,12 +18,13 @@ use oncebox_core::ConsumerStore;
 use oncebox_core::queue::{Enqueue, Enqueued, QueueId, QueueSpec, QueueStore, QueueTx};
 use oncebox_core::source::SourceCapabilities;
 use oncebox_core::{
-    ConsumerName, Coordinate, Delivery, Failure, KeyStrategy, Message, Release, Source, SourceError, StoreError,
+    ConsumerName, Coordinate, Delivery, Failure, Key, KeyStrategy, Message, Release, Source, SourceError, StoreError,
 };
 
 use super::builder::{Consumer, Setup, by_message_key};
 use super::engine::{Drained, Engine, RunError};
 use super::identity::{Identity, Records};
+use super::parking;
 use super::routes::{Route, Routes, Shape};
 use super::stats::Stats;
 use super::stop::Stop;
@@ -123,10 +124,17 @@ impl<S: QueueStore> Erased<S> for StoreFirst<S> {
         let row = |(place, message): (usize, &Arc<Message>)| {
             let origin = origin(message);
             let claims = self.identity.claims(self.records, message, origin.as_ref());
-            let claims = claims.map_err(|failure| (place, failure))?;
+            let once = match claims {
+                Ok(claims) => (claims.first.key, claims.first.fingerprint),
+                // Stored all the same: whoever handles it finds that it has no key, in its order.
+                Err(failure) => {
+                    let stand_in = parking::stand_in(message, origin.as_ref()).map_err(|_| (place, failure))?;
+                    (stand_in, self.identity.fingerprinter.fingerprint(message))
+                }
+            };
             let message = Message::clone(message);
             let lane = self.queue.lane_of(&message);
-            Ok(Enqueue { message, lane, once: Some((claims.first.key, claims.first.fingerprint)) })
+            Ok(Enqueue { message, lane, once: Some(once) })
         };
         let rows = messages.iter().enumerate().map(row).collect::<Result<Vec<_>, _>>()?;
         let (queue, store) = (self.id, self.store.clone());
@@ -142,10 +150,27 @@ async fn store_all<S: QueueStore>(
 ) -> Result<Outcomes, Failure> {
     let stored = ctx.tx().enqueue(queue, &rows).await?;
     if stored.contains(&Enqueued::Conflict) {
-        return Err(Failure::permanent("another message with different content was stored under its key"));
+        let Ok([row]) = <[Enqueue; 1]>::try_from(rows) else {
+            // Stored now, it would come after its neighbours: alone it keeps its place.
+            return Err(Failure::permanent("another message with different content was stored under its key"));
+        };
+        // Stored beside the other: whoever handles it finds the conflict, in its order.
+        ctx.tx().enqueue(queue, &[beside(row)?]).await?;
     }
     ctx.after_commit(async move { store.announce() });
     Ok(Outcomes::Applied)
+}
+
+/// A row under its key and what it says together.
+fn beside(row: Enqueue) -> Result<Enqueue, Failure> {
+    let once = match row.once {
+        Some((key, fingerprint)) => {
+            let says = [fingerprint.scheme().to_be_bytes().as_slice(), &fingerprint.hash().to_be_bytes()].concat();
+            Some((Key::parts([&b"conflict"[..], key.as_bytes(), &says])?, fingerprint))
+        }
+        None => None,
+    };
+    Ok(Enqueue { once, ..row })
 }
 
 fn origin(message: &Message) -> Option<Coordinate> {
