@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::feed::Role;
+use crate::feed::{Order, Role};
 use crate::history::{self, Known};
 use crate::place::{Eye, NAME, Place};
 use crate::row::{HandlerKind, Row};
@@ -33,10 +33,14 @@ pub(crate) struct Findings {
     pub(crate) needless_calls: u64,
     /// Deadlocks that the server saw where nobody locks rows in different orders.
     pub(crate) deadlocks: u64,
-    /// Messages that were still waiting, beyond those that have to.
+    /// Messages that were still waiting.
     pub(crate) stuck: u64,
-    /// Messages that should still be there, and were forgotten.
+    /// Messages that should be set aside for a person, and are not.
     pub(crate) forgotten: u64,
+    /// Messages that are set aside for a person, and did nothing wrong.
+    pub(crate) blamed: u64,
+    /// Messages that killed more processes than they may.
+    pub(crate) unstopped: u64,
     /// Sessions that were left behind in the server.
     pub(crate) leaked_sessions: u64,
     /// Workers that did not end in order when they were asked to.
@@ -63,7 +67,15 @@ struct Tables {
     effects: Vec<[u64; 3]>,
     records: u64,
     totals: HashMap<u64, u64>,
+    /// Messages that are set aside for a person.
+    dead: HashSet<u64>,
+    /// Records that say so.
+    parked_records: u64,
 }
+
+/// Calls that a message may use to kill processes: those before it is a suspect, those that prove it, and a few that
+/// fell to other ends.
+const KILLS_MAX: u64 = 12;
 
 /// How long sessions of killed workers may take to go: a server notices when it next reads from them.
 const SESSIONS_GONE: Duration = Duration::from_secs(10);
@@ -74,10 +86,7 @@ pub(crate) async fn audit(row: &Row, place: &Place, folder: &Path, backlog: u64)
     let mut eye = place.eye().await?;
     let tables = Tables::read(place, &mut eye).await?;
     let mut findings = judge(row, &known, &tables, &journals);
-    let waiting =
-        known.values().filter(|known| known.acknowledged && known.order.role == Role::Conflict).count() as u64;
-    findings.stuck = backlog.saturating_sub(waiting);
-    findings.forgotten = waiting.saturating_sub(backlog);
+    findings.stuck = backlog;
     if let Eye::Postgres(_) = eye {
         findings.leaked_sessions = leaked_sessions(&mut eye).await?;
     }
@@ -92,7 +101,14 @@ impl Tables {
         let own = format!("select id from {consumers} where name = '{NAME}'");
         let records = eye.number(format!("select count(*) from {inbox} where consumer = ({own})")).await?;
         let totals = eye.numbers(format!("select key, total from {totals} where total > 0")).await?;
+        let parked = place.table("parked");
+        let rows = eye.bytes(format!("select payload from {parked} where due_at is null")).await?;
+        let dead = rows.iter().map(|payload| Ok(serde_json::from_slice::<Order>(payload)?.n));
+        let dead = dead.collect::<anyhow::Result<HashSet<u64>>>()?;
+        let parked_records = eye.number(format!("select count(*) from {parked} where owns_record = 1")).await?;
         Ok(Self {
+            dead,
+            parked_records: parked_records as u64,
             effects: effects.iter().map(|row| [row[0] as u64, row[1] as u64, row[2] as u64]).collect(),
             records: records as u64,
             totals: totals.iter().map(|row| (row[0] as u64, row[1] as u64)).collect(),
@@ -125,10 +141,31 @@ fn judge(row: &Row, known: &BTreeMap<u64, Known>, tables: &Tables, journals: &Jo
         }
         *last = (*last).max(*seq);
     }
-    let due = known.values().filter(|known| known.acknowledged && known.order.role != Role::Conflict);
-    findings.lost = due.filter(|known| !ids.contains(known.order.id.as_str())).count() as u64;
+    let disputed: HashSet<&str> = (known.values())
+        .filter(|known| known.order.role == Role::Conflict)
+        .map(|known| known.order.id.as_str())
+        .collect();
+    for Known { order, acknowledged } in known.values() {
+        let (applied, dead) = (seen.contains(&order.n), tables.dead.contains(&order.n));
+        match order.role {
+            // Of two contents under one id one is applied, and the other is set aside.
+            _ if disputed.contains(order.id.as_str()) => {
+                findings.lost += u64::from(*acknowledged && !ids.contains(order.id.as_str()));
+                findings.forgotten += u64::from(*acknowledged && !applied && !dead);
+            }
+            Role::Killer => {
+                findings.forgotten += u64::from(*acknowledged && !dead);
+                let calls = journals.calls.get(&order.n).copied().unwrap_or(0);
+                findings.unstopped += u64::from(calls > KILLS_MAX);
+            }
+            _ => {
+                findings.lost += u64::from(*acknowledged && !applied && !dead);
+                findings.blamed += u64::from(dead);
+            }
+        }
+    }
     if row.handler != HandlerKind::Fenced {
-        findings.unrecorded = tables.records.abs_diff(ids.len() as u64);
+        findings.unrecorded = tables.records.abs_diff(ids.len() as u64 + tables.parked_records);
     }
     if row.feed == crate::row::FeedKind::HotKeys {
         let keys: HashSet<&u64> = per_key.keys().chain(tables.totals.keys()).collect();
@@ -159,7 +196,6 @@ async fn leaked_sessions(eye: &mut Eye) -> anyhow::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::feed::Order;
     use crate::row::{Faults, FeedKind, SourceKind, StoreKind};
 
     fn known(orders: &[(u64, u64, u64, Role, bool)]) -> BTreeMap<u64, Known> {
@@ -172,7 +208,10 @@ mod tests {
     }
 
     fn tables(effects: &[[u64; 3]], records: u64, totals: &[(u64, u64)]) -> Tables {
-        Tables { effects: effects.to_vec(), records, totals: totals.iter().copied().collect() }
+        // The other content under the id of the first message is set aside, whichever it is.
+        let loser = if effects.iter().any(|[n, ..]| *n == 3) { 0 } else { 3 };
+        let (totals, dead) = (totals.iter().copied().collect(), HashSet::from([loser]));
+        Tables { effects: effects.to_vec(), records, totals, dead, parked_records: 0 }
     }
 
     fn journals(calls: &[(u64, u64)], hooks: &[(u64, u64)]) -> Journals {
@@ -210,6 +249,15 @@ mod tests {
         assert_eq!(unrecorded, Findings { unrecorded: 1, ..Findings::default() });
         let totals = judge(&row, &sent, &tables(&[[0, 1, 1], [1, 1, 2]], 2, &[(1, 1)]), &none);
         assert_eq!(totals, Findings { wrong_totals: 1, ..Findings::default() });
+        let forgotten = Tables { dead: HashSet::new(), ..tables(&[[0, 1, 1], [1, 1, 2]], 2, &[(1, 2)]) };
+        assert_eq!(judge(&row, &sent, &forgotten, &none), Findings { forgotten: 1, ..Findings::default() });
+        let blamed = Tables { dead: HashSet::from([3, 1]), ..tables(&[[0, 1, 1]], 1, &[(1, 1)]) };
+        assert_eq!(judge(&row, &sent, &blamed, &none), Findings { blamed: 1, ..Findings::default() });
+        let killer = known(&[(0, 1, 1, Role::Killer, true)]);
+        let stopped = Tables { dead: HashSet::from([0]), ..tables(&[], 0, &[]) };
+        assert!(judge(&row, &killer, &stopped, &journals(&[(0, KILLS_MAX)], &[])).is_clean());
+        let unstopped = judge(&row, &killer, &stopped, &journals(&[(0, KILLS_MAX + 1)], &[]));
+        assert_eq!(unstopped, Findings { unstopped: 1, ..Findings::default() });
         let hooks = judge(&row, &sent, &good, &journals(&[], &[(0, 2), (2, 1)]));
         assert_eq!(hooks, Findings { early_hooks: 2, ..Findings::default() });
 

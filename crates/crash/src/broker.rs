@@ -3,7 +3,7 @@
 //!
 //! It lives in the process of the matrix, which nobody kills. Frames both ways are a length and JSON.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,8 +23,8 @@ pub(crate) enum Ask {
     Release(Vec<u64>),
 }
 
-/// What it gets: messages by their delivery tags. Empty for everything but `Receive`.
-pub(crate) type Answer = Vec<(u64, Order)>;
+/// What it gets: messages with their delivery tags and counts. Empty for everything but `Receive`.
+pub(crate) type Answer = Vec<(u64, u32, Order)>;
 
 pub(crate) struct Broker {
     addr: SocketAddr,
@@ -36,6 +36,8 @@ pub(crate) struct Broker {
 struct Shelf {
     ready: VecDeque<Order>,
     held: BTreeMap<u64, Order>,
+    /// How often each message was delivered.
+    counts: HashMap<u64, u32>,
     next_tag: u64,
 }
 
@@ -94,14 +96,18 @@ fn answer(ask: Ask, held: &mut Vec<u64>, shelf: &mut Shelf) -> Answer {
                 shelf.next_tag += 1;
                 shelf.held.insert(shelf.next_tag, order.clone());
                 held.push(shelf.next_tag);
-                answer.push((shelf.next_tag, order));
+                let count = shelf.counts.entry(order.n).and_modify(|count| *count += 1).or_insert(1);
+                answer.push((shelf.next_tag, *count, order));
             }
             answer
         }
         Ask::Ack(tags) => {
             held.retain(|tag| !tags.contains(tag));
             for tag in tags {
-                shelf.held.remove(&tag);
+                if let Some(order) = shelf.held.remove(&tag) {
+                    // A copy is a message of its own to the broker.
+                    shelf.counts.remove(&order.n);
+                }
             }
             Vec::new()
         }

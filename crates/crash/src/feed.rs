@@ -24,7 +24,7 @@ pub(crate) struct Order {
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Role {
     Plain,
-    /// Kills its process the first times.
+    /// Kills each process that handles it: must never take effect, and be set aside soon.
     Killer,
     /// Fails the first times.
     Failing,
@@ -87,7 +87,14 @@ impl Feed {
             chunk.push((order, true));
             chunk.extend(due.into_iter().map(|copy| (copy, false)));
         }
-        if self.kind == FeedKind::Echo { echoed(&chunk) } else { chunk }
+        match self.kind {
+            FeedKind::Echo => echoed(&chunk),
+            FeedKind::Versions => {
+                self.random.shuffle(&mut chunk);
+                chunk
+            }
+            _ => chunk,
+        }
     }
 
     /// The copies that have not come yet.
@@ -152,6 +159,7 @@ fn echoed(chunk: &[(Order, bool)]) -> Vec<(Order, bool)> {
 impl Order {
     pub(crate) fn message(&self) -> anyhow::Result<Message> {
         let message = Message::new("ordered").with_json(self)?.with_order_key(self.key.to_string());
+        let message = message.with_version(self.seq);
         Ok(message.with_id(MessageId::new(self.id.clone())?))
     }
 }

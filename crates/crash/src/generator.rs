@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::broker::Broker;
-use crate::feed::{Feed, Order, Role};
+use crate::feed::{Feed, Order};
 use crate::history::Writer;
 use crate::place::Sender;
 
@@ -16,8 +16,6 @@ pub(crate) struct Demand {
     pub(crate) backlog: AtomicU64,
     /// Messages that were made so far.
     pub(crate) made: AtomicU64,
-    /// Messages among them that have to be left waiting, because their id was used before.
-    pub(crate) conflicts: AtomicU64,
     /// No more.
     pub(crate) enough: AtomicBool,
 }
@@ -56,8 +54,6 @@ pub(crate) async fn generate(
         let orders: Vec<Order> = chunk.into_iter().map(|(order, _)| order).collect();
         send(&orders, &outlet, &mut history).await?;
         demand.backlog.fetch_add(orders.len() as u64, SeqCst);
-        let conflicts = orders.iter().filter(|order| order.role == Role::Conflict).count();
-        demand.conflicts.fetch_add(conflicts as u64, SeqCst);
         demand.made.store(feed.made(), SeqCst);
     }
     send(&feed.rest(), &outlet, &mut history).await?;

@@ -128,6 +128,14 @@ impl Eye {
         }
     }
 
+    /// Rows of bytes.
+    pub(crate) async fn bytes(&mut self, sql: String) -> sqlx::Result<Vec<Vec<u8>>> {
+        match self {
+            Self::Sqlite(eye) => sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(eye).await,
+            Self::Postgres(eye) => sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(eye).await,
+        }
+    }
+
     pub(crate) async fn number(&mut self, sql: String) -> sqlx::Result<i64> {
         Ok(self.numbers(sql).await?.first().and_then(|row| row.first().copied()).unwrap_or(0))
     }

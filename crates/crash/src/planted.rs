@@ -25,6 +25,10 @@ pub(crate) fn bugs() -> Vec<(&'static str, Row)> {
         ("fingerprint-ignored", quiet(Sqlite, FeedKind::Conflicts)),
         ("key-cut-short", quiet(Sqlite, FeedKind::Twins)),
         ("key-without-case", quiet(Sqlite, FeedKind::Twins)),
+        ("park-after-ack", Row::new(Sqlite, Broker, 8, Kill).feed(FeedKind::Failing)),
+        ("parked-not-ended", Row::new(Sqlite, Broker, 2, Faults::None).feed(FeedKind::Failing).blows(0)),
+        ("start-in-handler-transaction", Row::new(Sqlite, Broker, 2, Faults::None).feed(FeedKind::Killers).blows(0)),
+        ("stale-applied", Row::new(Sqlite, Broker, 2, Faults::None).feed(FeedKind::Versions).blows(0)),
         ("unsorted-batch", Row::new(Postgres, Broker, 2, Faults::None).feed(FeedKind::Echo).blows(0).messages(1_000)),
     ]
 }

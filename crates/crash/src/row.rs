@@ -75,7 +75,7 @@ pub(crate) enum FeedKind {
     Plain,
     /// Plain ones, most of them on two business rows that every worker updates.
     HotKeys,
-    /// A few of them kill the process that handles them, some times.
+    /// A few of them kill every process that handles them.
     Killers,
     /// A few of them fail at first.
     Failing,
@@ -89,6 +89,8 @@ pub(crate) enum FeedKind {
     Slow,
     /// Everything is sent again at once, from the last to the first.
     Echo,
+    /// Versions of aggregates, in any order.
+    Versions,
 }
 
 impl Row {
@@ -146,7 +148,7 @@ impl Row {
 
     /// Messages of one key are applied in the order in which they were sent.
     pub(crate) fn keeps_order(&self) -> bool {
-        self.source == SourceKind::OrderedQueue
+        self.source == SourceKind::OrderedQueue || self.feed == FeedKind::Versions
     }
 
     /// Workers may be gone in the middle of anything, so a handler may be called more than once for a message.
@@ -164,6 +166,11 @@ impl Row {
         self.handler != HandlerKind::Fenced
     }
 
+    /// Order is kept by the consumer, and not by versions alone.
+    pub(crate) fn orders_by_key(&self) -> bool {
+        self.source == SourceKind::OrderedQueue
+    }
+
     pub(crate) fn has_proxy(&self) -> bool {
         matches!(self.faults, Faults::CommitCuts | Faults::CommitKill)
     }
@@ -177,7 +184,7 @@ impl Row {
 /// Every crash point on both stores, by every kind of consumer, with one, two and eight workers.
 pub(crate) fn matrix() -> Vec<Row> {
     use Faults::{CommitCuts, CommitKill, DiskFull, Kill, ServerCrash, Stop};
-    use FeedKind::{Conflicts, Echo, Failing, HotKeys, Killers, Slow, Swallowing, Twins};
+    use FeedKind::{Conflicts, Echo, Failing, HotKeys, Killers, Slow, Swallowing, Twins, Versions};
     use HandlerKind::{Batch, Fenced};
     use SourceKind::{Broker, OrderedQueue, Queue};
     use StoreKind::{Postgres, Sqlite};
@@ -202,6 +209,8 @@ pub(crate) fn matrix() -> Vec<Row> {
         rows.push(row(Queue, 2, Stop).handler(Fenced).blows(5));
         rows.push(row(OrderedQueue, 2, Stop).blows(5));
         rows.push(row(Broker, 2, Faults::None).feed(Killers).blows(0).messages(400));
+        rows.push(row(Queue, 2, Faults::None).feed(Killers).blows(0).messages(200));
+        rows.push(row(Broker, 2, Kill).feed(Versions));
         rows.push(row(Queue, 2, Faults::None).feed(Twins).blows(0));
         rows.push(row(Queue, 2, Faults::None).feed(Conflicts).blows(0));
     }

@@ -126,7 +126,7 @@ pub(crate) async fn run(row: &Row, seed: u64, bug: Option<&'static str>, ground:
                     } else {
                         blows.strike(&mut fleet, Some(state.effects)).await?;
                     }
-                } else if sent && (backlog <= demand.conflicts.load(SeqCst) || stalled) {
+                } else if sent && (backlog == 0 || stalled) {
                     break backlog;
                 }
             }
@@ -181,8 +181,10 @@ impl Watch {
             self.eye = self.place.eye().await.ok();
         }
         let (effects, queue) = (self.place.table("crash_effects"), self.place.table("queue"));
+        let parked = self.place.table("parked");
         let sql = format!(
-            "select (select count(*) from {effects}), (select count(*) from {queue} where visible_at is not null)"
+            "select (select count(*) from {effects}), (select count(*) from {queue} where visible_at is not null)
+                + (select count(*) from {parked} where due_at is not null)"
         );
         match self.eye.as_mut()?.numbers(sql).await {
             Ok(rows) => {

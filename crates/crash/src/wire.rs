@@ -45,7 +45,9 @@ impl<S: Store> Source<S> for Wire {
     type Receipt = u64;
 
     fn capabilities(&self) -> SourceCapabilities {
-        SourceCapabilities::none("crash broker")
+        let mut capabilities = SourceCapabilities::none("crash broker");
+        capabilities.counts = true;
+        capabilities
     }
 
     async fn open(&self, _store: &S) -> Result<(), SourceError> {
@@ -60,11 +62,13 @@ impl<S: Store> Source<S> for Wire {
                 tokio::time::sleep(POLL).await;
                 continue;
             }
-            let delivery = |(tag, order): (u64, crate::feed::Order)| {
+            let delivery = |(tag, count, order): (u64, u32, crate::feed::Order)| {
                 let made = order.message().map_err(|error| {
                     SourceError::new(SourceErrorKind::Unavailable, "read a message", error.to_string())
                 })?;
-                Ok(Delivery::new(made, tag))
+                let mut delivery = Delivery::new(made, tag);
+                delivery.count = Some(count);
+                Ok(delivery)
             };
             return answer.into_iter().map(delivery).collect();
         }

@@ -18,7 +18,7 @@ use oncebox::postgres::Postgres;
 use oncebox::queue::QueueStore;
 use oncebox::sqlite::Sqlite;
 use oncebox::store::Transaction;
-use oncebox::{Consumer, Context, Failure, OrderBy, Outcome, Outcomes, Retry, Source};
+use oncebox::{Consumer, Context, Failure, OrderBy, Outcome, Outcomes, Retry, Source, Versioned};
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, PgConnection, SqliteConnection};
 use tokio::io::AsyncReadExt;
@@ -92,13 +92,18 @@ async fn consume<S: Business, Src: Source<S>>(store: S, source: Src, job: Job) -
             consumer.on_batch("ordered", move |ctx, orders| many::<S>(ctx, orders, Arc::clone(&desk)))
         }
     };
-    let order = if job.row.keeps_order() { OrderBy::MessageKey } else { OrderBy::Nothing };
+    let order = if job.row.orders_by_key() { OrderBy::MessageKey } else { OrderBy::Nothing };
     let retry = Retry::new().first(Duration::from_millis(20)).max(Duration::from_millis(100));
     let consumer = consumer.retry(retry).order_by(order).lanes(job.row.lanes).bounds(|bounds| {
         // Small steps, so that faults find every stage of many messages.
         bounds.batch_messages_max = BATCH;
         bounds.in_flight_max = 24;
+        bounds.parked_lease = job.row.lease();
     });
+    let consumer = match job.row.feed {
+        FeedKind::Versions => consumer.versioned(Versioned::by_order_key()),
+        _ => consumer,
+    };
     if job.row.stored {
         let consumer = consumer.stored().lease(job.row.lease());
         let (stats, front) = (consumer.stats(), consumer.front_stats());
@@ -215,7 +220,7 @@ async fn apply<S: Business>(ctx: &mut Context<S>, order: Order, desk: &Arc<Desk>
         _ => {}
     }
     match role {
-        Role::Killer if desk.plays(n) => std::process::abort(),
+        Role::Killer => std::process::abort(),
         Role::Failing if desk.plays(n) => return Err(Failure::transient("it fails the first times")),
         Role::Swallowing if desk.plays(n) => {
             let _ = S::run(ctx.db(), "select n from there_is_no_such_table".to_owned()).await;

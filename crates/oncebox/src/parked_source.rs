@@ -34,8 +34,6 @@ pub(crate) struct Due {
 /// How long to wait before looking again when nothing is due here: others may have parked something.
 const POLL: Duration = Duration::from_secs(1);
 
-const LEASE: Duration = Duration::from_secs(30);
-
 impl Due {
     /// Something is due after this long.
     pub(crate) fn after(&self, delay: Duration) {
@@ -72,8 +70,8 @@ impl Due {
 }
 
 impl<S: ConsumerStore> ParkedSource<S> {
-    pub(crate) fn new(store: S, consumer: ConsumerId, due: Arc<Due>) -> Self {
-        Self { own: OwnSession::new(store), consumer, due, lease: LEASE }
+    pub(crate) fn new(store: S, consumer: ConsumerId, due: Arc<Due>, lease: Duration) -> Self {
+        Self { own: OwnSession::new(store), consumer, due, lease }
     }
 
     async fn lease_rows(&self, max: usize) -> Result<Vec<LeasedPark>, StoreError> {

@@ -31,6 +31,8 @@ pub struct Bounds {
     /// Verdicts that it takes before most of them failing counts as a dependency that is down: then the consumer pauses
     /// and probes. 0: it never does. Default 20, at most 50.
     pub breaker_sample: usize,
+    /// How long a parked message stays with the process that tries it again, unless extended. Default 30 s.
+    pub parked_lease: Duration,
     /// How long the batches in hand may take after a shutdown was asked for. Default 20 s.
     pub drain_deadline: Duration,
     /// How long one after-commit hook may take. Default 5 s.
@@ -52,6 +54,7 @@ impl Default for Bounds {
             contended_tries_max: 10,
             starts_max: 5,
             breaker_sample: 20,
+            parked_lease: Duration::from_secs(30),
             drain_deadline: Duration::from_secs(20),
             hook_deadline: Duration::from_secs(5),
         }

@@ -128,7 +128,8 @@ impl<S: ConsumerStore> Engine<S, ParkedSource<S>> {
         let name = setup.check()?;
         let refused = |error| RunError::Store { name: name.to_string(), error };
         let consumer = setup.store.consumer(&name).await.map_err(refused)?;
-        let source = ParkedSource::new(setup.store.clone(), consumer, Arc::clone(&setup.due));
+        let source =
+            ParkedSource::new(setup.store.clone(), consumer, Arc::clone(&setup.due), setup.bounds.parked_lease);
         Self::start(setup, source).await
     }
 }
