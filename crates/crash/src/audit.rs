@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::feed::{Order, Role};
 use crate::history::{self, Known};
 use crate::place::{Eye, NAME, Place};
-use crate::row::{HandlerKind, Row};
+use crate::row::{FeedKind, HandlerKind, Row};
 use crate::worker::Journals;
 
 /// What is wrong, counted. All zero: nothing is.
@@ -141,6 +141,11 @@ fn judge(row: &Row, known: &BTreeMap<u64, Known>, tables: &Tables, journals: &Jo
         }
         *last = (*last).max(*seq);
     }
+    let versions: HashSet<(u64, u64)> = tables.effects.iter().map(|[_, key, seq]| (*key, *seq)).collect();
+    if row.feed == FeedKind::Versions {
+        // Each is applied once, whoever brought it.
+        findings.doubled += (tables.effects.len() - versions.len()) as u64;
+    }
     let disputed: HashSet<&str> = (known.values())
         .filter(|known| known.order.role == Role::Conflict)
         .map(|known| known.order.id.as_str())
@@ -153,6 +158,10 @@ fn judge(row: &Row, known: &BTreeMap<u64, Known>, tables: &Tables, journals: &Jo
                 findings.lost += u64::from(*acknowledged && !ids.contains(order.id.as_str()));
                 findings.forgotten += u64::from(*acknowledged && !applied && !dead);
             }
+            _ if row.feed == FeedKind::Versions => {
+                findings.lost += u64::from(*acknowledged && !versions.contains(&(order.key, order.seq)));
+                findings.blamed += u64::from(dead);
+            }
             Role::Killer => {
                 findings.forgotten += u64::from(*acknowledged && !dead);
                 let calls = journals.calls.get(&order.n).copied().unwrap_or(0);
@@ -164,10 +173,12 @@ fn judge(row: &Row, known: &BTreeMap<u64, Known>, tables: &Tables, journals: &Jo
             }
         }
     }
+    // What brought a version that was there has a record and no effect.
+    let again = known.values().filter(|known| known.order.role == Role::Again && known.acknowledged).count() as u64;
     if row.handler != HandlerKind::Fenced {
-        findings.unrecorded = tables.records.abs_diff(ids.len() as u64 + tables.parked_records);
+        findings.unrecorded = tables.records.abs_diff(ids.len() as u64 + again + tables.parked_records);
     }
-    if row.feed == crate::row::FeedKind::HotKeys {
+    if row.feed == FeedKind::HotKeys {
         let keys: HashSet<&u64> = per_key.keys().chain(tables.totals.keys()).collect();
         findings.wrong_totals =
             keys.into_iter().filter(|key| per_key.get(key) != tables.totals.get(key)).count() as u64;
@@ -196,7 +207,7 @@ async fn leaked_sessions(eye: &mut Eye) -> anyhow::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::row::{Faults, FeedKind, SourceKind, StoreKind};
+    use crate::row::{Faults, SourceKind, StoreKind};
 
     fn known(orders: &[(u64, u64, u64, Role, bool)]) -> BTreeMap<u64, Known> {
         let one = |&(n, key, seq, role, acknowledged)| {

@@ -32,6 +32,8 @@ pub(crate) enum Role {
     Swallowing,
     /// Another content under an id that was used before: must never take effect, and never be forgotten.
     Conflict,
+    /// A version that was sent before, under an id of its own: one of the two takes effect.
+    Again,
 }
 
 /// How often a message with a role plays it before it gives in.
@@ -110,6 +112,12 @@ impl Feed {
             && let Some(used) = self.used.take()
         {
             return Order { n, role: Role::Conflict, ..used };
+        }
+        if self.kind == FeedKind::Versions
+            && n % ROLE_EVERY == ROLE_EVERY - 1
+            && let Some(used) = self.used.take()
+        {
+            return Order { n, id: self.id(n), role: Role::Again, ..used };
         }
         let hot = self.kind == FeedKind::HotKeys && self.random.u8(..10) < 8;
         let key = self.random.u64(0..if hot { 2 } else { KEYS });

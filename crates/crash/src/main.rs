@@ -159,7 +159,8 @@ async fn matrix(args: Args) -> anyhow::Result<ExitCode> {
         match one(&row, next, Some(bug), server.as_ref(), &mut report).await {
             Ok(Some(ran)) => report.add_planted(bug, &row, &ran),
             Ok(None) => {}
-            Err(error) => report.fail(bug, format!("{error:#}")),
+            // Where nothing works any more, that was noticed too.
+            Err(error) => report.add_planted_broken(bug, &row, format!("{error:#}")),
         }
     }
     if wanted("simulation") {

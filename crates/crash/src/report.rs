@@ -87,6 +87,12 @@ impl Report {
         self.planted.by.insert(bug.to_owned(), Caught { row: row.name.clone(), noticed });
     }
 
+    pub(crate) fn add_planted_broken(&mut self, bug: &str, row: &Row, how: String) {
+        self.planted.total += 1;
+        self.planted.caught += 1;
+        self.planted.by.insert(bug.to_owned(), Caught { row: row.name.clone(), noticed: vec![how] });
+    }
+
     pub(crate) fn add_simulation(&mut self, totals: &oncebox_sim::Totals, failed: Vec<String>) {
         self.seeds += totals.seeds;
         self.lost += totals.lost;
