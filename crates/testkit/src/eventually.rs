@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// How long [`eventually`] waits. Long, because it is only ever used up by a test that fails, and a loaded machine is
 /// no reason to fail.
-pub const DEADLINE: Duration = Duration::from_secs(30);
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// How often the probe runs: short enough that no test is slow because of it.
 const PROBE_EVERY: Duration = Duration::from_millis(5);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    #[should_panic(expected = "waited 30s in vain: pigs fly")]
+    #[should_panic(expected = "waited 60s in vain: pigs fly")]
     async fn it_gives_up_and_names_what_was_awaited() {
         eventually("pigs fly", || async { false }).await;
     }
