@@ -5,6 +5,7 @@
 
 mod chart;
 mod database;
+mod failures;
 mod growth;
 mod hand;
 mod inbox;
@@ -38,6 +39,7 @@ enum What {
     Inbox(inbox::Args),
     Growth(growth::Args),
     Memory(memory::Args),
+    Failures(failures::Args),
 }
 
 /// What all measurements take.
@@ -60,6 +62,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         What::Inbox(inbox) => &inbox.on.store,
         What::Growth(growth) => &growth.on.store,
         What::Memory(memory) => &memory.on.store,
+        What::Failures(failures) => &failures.on.store,
     };
     match store.split(':').next() {
         Some("postgres" | "postgresql") => run_on::<PostgresPlace>(store, &args.what).await,
@@ -76,6 +79,7 @@ async fn run_on<D: Database>(store: &str, what: &What) -> anyhow::Result<ExitCod
             What::Inbox(args) => inbox::run(&db, args).await,
             What::Growth(args) => growth::run(&db, args).await,
             What::Memory(args) => memory::run(&db, args).await,
+            What::Failures(args) => failures::run(&db, args).await,
         }
     };
     let done = tokio::select! {
