@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::db::MemoryDb;
 use super::queue::micros;
-use super::store::MemoryTx;
+use super::store::{MemoryStore, MemoryTx};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::parked::{LeasedPark, Park, ParkLease, ParkReceipt, Parking, Verdict, Waits};
@@ -65,6 +65,13 @@ impl Parked {
         }
         due.sort_unstable();
         due
+    }
+}
+
+impl MemoryStore {
+    /// Everything that is set aside and committed, in the order in which it was parked, each with its newest verdict.
+    pub async fn parked(&self) -> Vec<Park> {
+        self.state().await.parked.rows.values().map(|row| row.park.clone()).collect()
     }
 }
 
