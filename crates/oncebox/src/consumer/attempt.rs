@@ -230,11 +230,10 @@ async fn inside<S: ConsumerStore, Src: Source<S>>(
     if engine.parks_behind() {
         check!(tx, park_behind(engine, &mut tx, &mut judged, works, &claims).await);
     }
-    let sorted = match (&engine.versioned, &mode) {
-        (Some(versioned), Mode::Handle) => {
-            check!(tx, by_version(engine, versioned, &mut tx, &mut judged, works, &claims).await)
-        }
-        _ => Sorted::default(),
+    // Also for what is rejected or was applied already: that version is done, and the next one must not wait for it.
+    let sorted = match &engine.versioned {
+        Some(versioned) => check!(tx, by_version(engine, versioned, &mut tx, &mut judged, works, &claims).await),
+        None => Sorted::default(),
     };
     if let Mode::Instead(outcome) = mode {
         for place in std::mem::take(&mut judged.fresh) {
