@@ -331,7 +331,10 @@ fn hold_back<S: Store, R>(judged: &mut Judged, works: &[Work<S, R>], claims: &[O
     let mut behind: HashSet<&str> = HashSet::new();
     for (place, work) in works.iter().enumerate() {
         let Some(key) = work.order_key.as_deref() else { continue };
-        if matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::Later)) {
+        if behind.contains(key) && matches!(judged.fates[place], Some(Fate::Conflict(_))) {
+            // Parked now, it would be in the way of what is before it.
+            judged.fates[place] = Some(Fate::Later);
+        } else if matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::Later)) {
             behind.insert(key);
         } else if behind.contains(key) && judged.fresh.contains(&place) {
             judged.fresh.retain(|fresh| *fresh != place);
