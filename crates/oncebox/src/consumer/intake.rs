@@ -50,7 +50,7 @@ pub(super) async fn run<S: ConsumerStore, Src: Source<S>>(
                 }
                 if deliveries.is_empty() {
                     if is_probe {
-                        engine.breaker.probe_told_nothing();
+                        engine.breaker.probe_found_nothing(engine.flow);
                     }
                     continue;
                 }
@@ -92,7 +92,7 @@ pub(super) async fn run<S: ConsumerStore, Src: Source<S>>(
 async fn admit<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>) -> Option<Admission> {
     tokio::select! {
         biased;
-        admitted = engine.breaker.admit() => Some(admitted),
+        admitted = engine.breaker.admit(engine.flow) => Some(admitted),
         () = engine.stopping() => None,
     }
 }
