@@ -104,9 +104,8 @@ fn delivery(leased: LeasedPark) -> Delivery<ParkReceipt> {
     let coordinate = origin.map(|(_, origin)| Coordinate::new(origin));
     let mut delivery = Delivery::new(message, receipt);
     delivery.coordinate = coordinate;
-    // Each lease raises the fence, and so does its verdict: what is left are leases that ended with their process.
-    let fence = u32::try_from(receipt.fence).unwrap_or(1);
-    delivery.count = Some(fence.saturating_sub(attempts.saturating_mul(2)).max(1));
+    // Leases that ended with a verdict, or with the row given back, killed nobody.
+    delivery.count = Some(receipt.leases());
     delivery.parked = Some(ParkedBefore { receipt, owns_record, attempts, since: parked_at });
     delivery
 }
