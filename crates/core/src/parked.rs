@@ -15,7 +15,8 @@
 //! into a claim with [`reclaim`](crate::store::Inbox::reclaim).
 //!
 //! A row's fence is raised with each lease, and when a lease is given back; ending it or putting it back with an older
-//! fence fails with `Fenced`. A row is not leased while an earlier row of its order key is there, dead ones included:
+//! fence fails with `Fenced`. Giving back raises it to the next multiple of [`ParkReceipt::ROUND`], so that it also tells
+//! how many leases in a row ended without that: with the death of a process. A row is not leased while an earlier row of its order key is there, dead ones included:
 //! order is kept by waiting.
 
 use std::future::Future;
@@ -235,6 +236,21 @@ pub struct LeasedPark {
 pub struct ParkReceipt {
     /// The row.
     pub row: i64,
-    /// Raised with each lease.
+    /// Raised by one with each lease, and to the next multiple of [`ROUND`](Self::ROUND) when it is given back.
     pub fence: i32,
+}
+
+impl ParkReceipt {
+    /// More leases in a row than any row sees.
+    pub const ROUND: i32 = 1024;
+
+    /// How many leases in a row nobody gave back, this one included.
+    pub fn leases(self) -> u32 {
+        u32::try_from(self.fence % Self::ROUND).unwrap_or(1).max(1)
+    }
+
+    /// The fence of a row that is given back under this one.
+    pub fn given_back(self) -> i32 {
+        (self.fence / Self::ROUND).saturating_add(1).saturating_mul(Self::ROUND)
+    }
 }

@@ -34,6 +34,25 @@ impl<S: Store> OwnSession<S> {
     where
         Fut: Future<Output = (S::Tx, Result<T, StoreError>)>,
     {
+        self.run(work, |_| true).await
+    }
+
+    /// The same for a look that mostly finds nothing: then there is nothing to commit.
+    pub(crate) async fn look<T, Fut>(&self, work: impl FnOnce(S::Tx) -> Fut) -> Result<Vec<T>, StoreError>
+    where
+        Fut: Future<Output = (S::Tx, Result<Vec<T>, StoreError>)>,
+    {
+        self.run(work, |found| !found.is_empty()).await
+    }
+
+    async fn run<T, Fut>(
+        &self,
+        work: impl FnOnce(S::Tx) -> Fut,
+        is_worth_a_commit: impl FnOnce(&T) -> bool,
+    ) -> Result<T, StoreError>
+    where
+        Fut: Future<Output = (S::Tx, Result<T, StoreError>)>,
+    {
         let mut own = self.own.lock().await;
         self.resolve(&mut own).await?;
         let session = match own.session.take() {
@@ -46,6 +65,10 @@ impl<S: Store> OwnSession<S> {
             Err(error) => {
                 own.session = tx.rollback().await;
                 Err(error)
+            }
+            Ok(done) if !is_worth_a_commit(&done) => {
+                own.session = tx.rollback().await;
+                Ok(done)
             }
             Ok(done) => match tx.commit().await {
                 Ended::Committed(session) => {

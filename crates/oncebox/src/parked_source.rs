@@ -21,6 +21,8 @@ pub(crate) struct ParkedSource<S: ConsumerStore> {
     own: OwnSession<S>,
     consumer: ConsumerId,
     due: Arc<Due>,
+    /// When a look found nothing and nothing was due since.
+    looked: Mutex<Option<Instant>>,
     lease: Duration,
 }
 
@@ -45,8 +47,9 @@ impl Due {
         }
     }
 
-    /// Waits until something is due, at most `wait`. Forgets it: whoever finds nothing looks again by polling.
-    async fn wait(&self, wait: Duration) {
+    /// Waits until something is due, at most `wait`, and says whether it is. Forgets it: whoever finds nothing looks
+    /// again by polling.
+    async fn wait(&self, wait: Duration) -> bool {
         let deadline = Instant::now() + wait;
         loop {
             let changed = self.changed.notified();
@@ -56,11 +59,7 @@ impl Due {
                 () = changed => continue,
                 () = tokio::time::sleep_until(until) => {}
             }
-            let mut next = self.next();
-            if next.is_some_and(|next| next <= Instant::now()) {
-                *next = None;
-            }
-            return;
+            return self.next().take_if(|next| *next <= Instant::now()).is_some();
         }
     }
 
@@ -71,12 +70,21 @@ impl Due {
 
 impl<S: ConsumerStore> ParkedSource<S> {
     pub(crate) fn new(store: S, consumer: ConsumerId, due: Arc<Due>, lease: Duration) -> Self {
-        Self { own: OwnSession::new(store), consumer, due, lease }
+        Self { own: OwnSession::new(store), consumer, due, looked: Mutex::default(), lease }
+    }
+
+    /// How long not to look, after a look that found nothing.
+    fn rest(&self) -> Duration {
+        self.looked().map_or(Duration::ZERO, |at| POLL.saturating_sub(at.elapsed()))
+    }
+
+    fn looked(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.looked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn lease_rows(&self, max: usize) -> Result<Vec<LeasedPark>, StoreError> {
         let request = ParkLease { consumer: self.consumer, max, lease: self.lease };
-        let leased = self.own.in_transaction(async |mut tx| {
+        let leased = self.own.look(async |mut tx| {
             let leased = tx.lease_parked(&request).await;
             (tx, leased)
         });
@@ -94,9 +102,8 @@ fn delivery(leased: LeasedPark) -> Delivery<ParkReceipt> {
     let coordinate = origin.map(|(_, origin)| Coordinate::new(origin));
     let mut delivery = Delivery::new(message, receipt);
     delivery.coordinate = coordinate;
-    // Each lease raises the fence, and so does its verdict: what is left are leases that ended with their process.
-    let fence = u32::try_from(receipt.fence).unwrap_or(1);
-    delivery.count = Some(fence.saturating_sub(attempts.saturating_mul(2)).max(1));
+    // Leases that ended with a verdict, or with the row given back, killed nobody.
+    delivery.count = Some(receipt.leases());
     delivery.parked = Some(ParkedBefore { receipt, owns_record, attempts, since: parked_at });
     delivery
 }
@@ -120,12 +127,18 @@ impl<S: ConsumerStore> Source<S> for ParkedSource<S> {
     }
 
     async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery<ParkReceipt>>, SourceError> {
-        let leased = self.lease_rows(max).await?;
-        if !leased.is_empty() {
-            crashpoint("leased").await?;
-            return Ok(leased.into_iter().map(delivery).collect());
+        if self.rest().is_zero() {
+            let leased = self.lease_rows(max).await?;
+            if !leased.is_empty() {
+                crashpoint("leased").await?;
+                return Ok(leased.into_iter().map(delivery).collect());
+            }
+            *self.looked() = Some(Instant::now());
         }
-        self.due.wait(wait.max(POLL)).await;
+        // No longer than asked for: a shutdown waits for it.
+        if self.due.wait(wait.min(self.rest())).await {
+            *self.looked() = None;
+        }
         Ok(Vec::new())
     }
 

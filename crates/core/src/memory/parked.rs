@@ -69,7 +69,7 @@ impl Parked {
 }
 
 impl MemoryStore {
-    /// What is set aside at the moment, with its newest verdicts, in the order in which it was parked. For tests.
+    /// Everything that is set aside and committed, in the order in which it was parked, each with its newest verdict.
     pub async fn parked(&self) -> Vec<Park> {
         self.state().await.parked.rows.values().map(|row| row.park.clone()).collect()
     }
@@ -207,7 +207,7 @@ impl Parking for MemoryTx {
         }
         for (receipt, verdict) in rows {
             let Some(mut row) = db.state().parked.in_hand(*receipt).cloned() else { return Err(fenced(attempted)) };
-            row.fence += 1;
+            row.fence = receipt.given_back();
             row.due_at = due_at(now, verdict.waits);
             row.park.verdict = verdict.clone();
             set_row(db, receipt.row, Some(row));
@@ -220,7 +220,7 @@ impl Parking for MemoryTx {
         let db = self.usable("release parked messages")?;
         for receipt in rows {
             if let Some(row) = db.state().parked.in_hand(*receipt).cloned() {
-                set_row(db, receipt.row, Some(Row { due_at, fence: row.fence + 1, ..row }));
+                set_row(db, receipt.row, Some(Row { due_at, fence: receipt.given_back(), ..row }));
             }
         }
         Ok(())

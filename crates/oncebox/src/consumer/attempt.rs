@@ -230,11 +230,10 @@ async fn inside<S: ConsumerStore, Src: Source<S>>(
     if engine.parks_behind() {
         check!(tx, park_behind(engine, &mut tx, &mut judged, works, &claims).await);
     }
-    let sorted = match (&engine.versioned, &mode) {
-        (Some(versioned), Mode::Handle) => {
-            check!(tx, by_version(engine, versioned, &mut tx, &mut judged, works, &claims).await)
-        }
-        _ => Sorted::default(),
+    // Also for what is rejected or was applied already: that version is done, and the next one must not wait for it.
+    let sorted = match &engine.versioned {
+        Some(versioned) => check!(tx, by_version(engine, versioned, &mut tx, &mut judged, works, &claims).await),
+        None => Sorted::default(),
     };
     if let Mode::Instead(outcome) = mode {
         for place in std::mem::take(&mut judged.fresh) {
@@ -332,7 +331,10 @@ fn hold_back<S: Store, R>(judged: &mut Judged, works: &[Work<S, R>], claims: &[O
     let mut behind: HashSet<&str> = HashSet::new();
     for (place, work) in works.iter().enumerate() {
         let Some(key) = work.order_key.as_deref() else { continue };
-        if matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::Later)) {
+        if behind.contains(key) && matches!(judged.fates[place], Some(Fate::Conflict(_))) {
+            // Parked now, it would be in the way of what is before it.
+            judged.fates[place] = Some(Fate::Later);
+        } else if matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::Later)) {
             behind.insert(key);
         } else if behind.contains(key) && judged.fresh.contains(&place) {
             judged.fresh.retain(|fresh| *fresh != place);

@@ -14,6 +14,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::builder::Flow;
+
 /// Verdicts that it looks back on.
 const WINDOW: usize = 50;
 
@@ -22,6 +24,9 @@ const FAILED_PERCENT: usize = 80;
 
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// How long a flow that had nothing to try lets others go first.
+const TURN: Duration = Duration::from_secs(1);
 
 /// A probe that nothing was heard of for this long is given up, and another one is sent.
 const PROBE_MAX: Duration = Duration::from_secs(60);
@@ -47,6 +52,8 @@ struct Open {
     /// How often in a row it was not closed again.
     pauses: u32,
     probe: Option<Instant>,
+    /// Whose probe found nothing to try, and when: others go first.
+    empty: Option<(Flow, Instant)>,
 }
 
 /// What may be received.
@@ -106,7 +113,7 @@ impl Breaker {
         if !enough || failed * 100 < state.verdicts.len() * FAILED_PERCENT {
             return Failed::Own;
         }
-        state.open = Some(Open { until: now + PAUSE_FIRST, pauses: 0, probe: None });
+        state.open = Some(Open { until: now + PAUSE_FIRST, pauses: 0, probe: None, empty: None });
         Failed::Opened(PAUSE_FIRST)
     }
 
@@ -118,14 +125,22 @@ impl Breaker {
         self.changed.notify_waiters();
     }
 
+    /// A flow had nothing to try: another one may, or it would go on looking for ever while messages wait there.
+    pub(super) fn probe_found_nothing(&self, flow: Flow) {
+        if let Some(open) = &mut self.state().open {
+            open.empty = Some((flow, Instant::now()));
+        }
+        self.probe_told_nothing();
+    }
+
     /// How long it stays open, if it is.
     pub(super) fn open_for(&self) -> Option<Duration> {
         let state = self.state();
         state.open.as_ref().map(|open| open.until.saturating_duration_since(Instant::now()))
     }
 
-    /// Waits until something may be received.
-    pub(super) async fn admit(&self) -> Admission {
+    /// Waits until something may be received in this flow.
+    pub(super) async fn admit(&self, flow: Flow) -> Admission {
         loop {
             let changed = self.changed.notified();
             let until = {
@@ -133,6 +148,10 @@ impl Breaker {
                 let Some(open) = &mut state.open else { return Admission::All };
                 let now = Instant::now();
                 let until = open.probe.map_or(open.until, |since| since + PROBE_MAX);
+                let until = match open.empty {
+                    Some((empty, since)) if empty == flow => until.max(since + TURN),
+                    _ => until,
+                };
                 if now >= until {
                     open.probe = Some(now);
                     return Admission::Probe;
@@ -178,17 +197,17 @@ mod tests {
         let breaker = Breaker::new(20);
         breaker.worked(3);
         assert_eq!(fail(&breaker, 16), Some(Failed::Own));
-        assert_eq!(breaker.admit().await, Admission::All);
+        assert_eq!(breaker.admit(Flow::Main).await, Admission::All);
         assert_eq!(breaker.failed(false), Failed::Opened(PAUSE_FIRST));
         assert!(!breaker.worked(5), "what was in hand says nothing");
 
         let asked = Instant::now();
-        assert_eq!(breaker.admit().await, Admission::Probe);
+        assert_eq!(breaker.admit(Flow::Main).await, Admission::Probe);
         assert_eq!(asked.elapsed(), PAUSE_FIRST);
         assert_eq!(breaker.failed(true), Failed::Open(PAUSE_FIRST * 2));
-        assert_eq!(breaker.admit().await, Admission::Probe);
+        assert_eq!(breaker.admit(Flow::Main).await, Admission::Probe);
         assert!(breaker.worked(1));
-        assert_eq!(breaker.admit().await, Admission::All);
+        assert_eq!(breaker.admit(Flow::Main).await, Admission::All);
         assert_eq!(fail(&breaker, 19), Some(Failed::Own), "it starts anew");
     }
 
@@ -207,13 +226,32 @@ mod tests {
     async fn a_probe_that_is_lost_is_followed_by_another() {
         let breaker = Breaker::new(1);
         breaker.failed(false);
-        assert_eq!(breaker.admit().await, Admission::Probe);
+        assert_eq!(breaker.admit(Flow::Main).await, Admission::Probe);
         let asked = Instant::now();
-        assert_eq!(breaker.admit().await, Admission::Probe);
+        assert_eq!(breaker.admit(Flow::Main).await, Admission::Probe);
         assert_eq!(asked.elapsed(), PROBE_MAX);
         breaker.probe_told_nothing();
-        assert_eq!(breaker.admit().await, Admission::Probe);
+        assert_eq!(breaker.admit(Flow::Main).await, Admission::Probe);
         assert_eq!(asked.elapsed(), PROBE_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flow_with_nothing_to_try_lets_the_other_probe() {
+        let breaker = Breaker::new(1);
+        breaker.failed(false);
+        assert_eq!(breaker.admit(Flow::Parked).await, Admission::Probe);
+        breaker.probe_found_nothing(Flow::Parked);
+        let asked = Instant::now();
+        tokio::select! {
+            biased;
+            _ = breaker.admit(Flow::Parked) => panic!("it went again before the other"),
+            admitted = breaker.admit(Flow::Main) => assert_eq!(admitted, Admission::Probe),
+        }
+        assert_eq!(asked.elapsed(), Duration::ZERO);
+        // With nobody else, it goes again.
+        breaker.probe_found_nothing(Flow::Main);
+        assert_eq!(breaker.admit(Flow::Main).await, Admission::Probe);
+        assert_eq!(asked.elapsed(), TURN);
     }
 
     #[test]

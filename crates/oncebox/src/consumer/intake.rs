@@ -7,7 +7,7 @@ use std::time::Duration;
 use oncebox_core::ConsumerStore;
 use oncebox_core::crashpoint::crashpoint;
 use oncebox_core::{Delivery, Failure, Release, Source, SourceErrorKind};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::breaker::Admission;
 use super::builder::Flow;
@@ -50,10 +50,12 @@ pub(super) async fn run<S: ConsumerStore, Src: Source<S>>(
                 }
                 if deliveries.is_empty() {
                     if is_probe {
-                        engine.breaker.probe_told_nothing();
+                        engine.breaker.probe_found_nothing(engine.flow);
                     }
                     continue;
                 }
+                // In hand before they are counted: whoever sees the count must not take them for settled.
+                let in_hand: Vec<InHand> = deliveries.iter().map(|_| InHand::new(&engine.stats)).collect();
                 let arrivals =
                     if engine.flow == Flow::Parked { &engine.stats.retried } else { &engine.stats.deliveries };
                 Stats::add(arrivals, deliveries.len());
@@ -62,8 +64,8 @@ pub(super) async fn run<S: ConsumerStore, Src: Source<S>>(
                 held.add(deliveries.iter().map(|delivery| Arc::downgrade(delivery.receipt())));
                 let _ = crashpoint("received").await;
                 let mut left = Vec::new();
-                for delivery in deliveries {
-                    left.extend(dispatch(&engine, &outlets, delivery, wave, is_probe).await);
+                for (delivery, in_hand) in deliveries.into_iter().zip(in_hand) {
+                    left.extend(dispatch(&engine, &outlets, (delivery, in_hand), wave, is_probe).await);
                 }
                 give_back(&engine, left).await;
             }
@@ -90,7 +92,7 @@ pub(super) async fn run<S: ConsumerStore, Src: Source<S>>(
 async fn admit<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>) -> Option<Admission> {
     tokio::select! {
         biased;
-        admitted = engine.breaker.admit() => Some(admitted),
+        admitted = engine.breaker.admit(engine.flow) => Some(admitted),
         () = engine.stopping() => None,
     }
 }
@@ -117,7 +119,7 @@ async fn room_to_receive<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Sr
 async fn dispatch<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     outlets: &Outlets<S, Src::Receipt>,
-    delivery: Delivery<Src::Receipt>,
+    (delivery, in_hand): (Delivery<Src::Receipt>, InHand),
     wave: u64,
     is_probe: bool,
 ) -> Option<Delivery<Src::Receipt>> {
@@ -131,7 +133,8 @@ async fn dispatch<S: ConsumerStore, Src: Source<S>>(
             room = take_room(engine, kib) => room,
         },
     };
-    let Some(room) = room else { return Some(delivery) };
+    let Some((messages, kib)) = room else { return Some(delivery) };
+    let room = Room { messages, kib, in_hand };
     let (order_key, misordered) = match order_key(engine, &delivery) {
         Ok(order_key) => (order_key, None),
         Err(failure) => (delivery.message.order_key.as_deref().map(Arc::from), Some(failure)),
@@ -163,16 +166,19 @@ async fn give_back<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, de
     }
 }
 
-fn try_room<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, kib: u32) -> Option<Room> {
+/// Room for a message, and for its bytes.
+type Permits = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+
+fn try_room<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, kib: u32) -> Option<Permits> {
     let messages = Arc::clone(&engine.room).try_acquire_owned().ok()?;
     let kib = Arc::clone(&engine.room_kib).try_acquire_many_owned(kib).ok()?;
-    Some(Room { messages, kib, in_hand: InHand::new(&engine.stats) })
+    Some((messages, kib))
 }
 
-async fn take_room<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, kib: u32) -> Option<Room> {
+async fn take_room<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, kib: u32) -> Option<Permits> {
     let messages = Arc::clone(&engine.room).acquire_owned().await.ok()?;
     let kib = Arc::clone(&engine.room_kib).acquire_many_owned(kib).await.ok()?;
-    Some(Room { messages, kib, in_hand: InHand::new(&engine.stats) })
+    Some((messages, kib))
 }
 
 /// The room that a payload takes. An oversized one takes all there is, for the moment until it is refused.

@@ -32,7 +32,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
     pub(super) async fn failed(&mut self, work: Work<S, Src::Receipt>, failure: &Failure) {
         Stats::add(&self.engine.stats.failures, 1);
         if self.engine.flow == Flow::Front && failure.class() == Some(Class::Transient) {
-            // Set aside here, it would be overtaken by what is stored after it.
+            // It is not stored yet: parked, it would be overtaken by what is stored after it.
             return self.send_back(work, SENT_BACK_FOR, Some(failure.reason().to_owned())).await;
         }
         if failure.class() == Some(Class::Transient) {
@@ -111,6 +111,8 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
     /// Parks a message, and goes on until that is durable or can't be.
     async fn set_aside(&mut self, mut work: Work<S, Src::Receipt>, verdict: Verdict) {
         let order_key = work.order_key.clone();
+        // Its own commit may have gone through and its answer be lost: found parked, it is still ours.
+        let mut in_doubt = false;
         for tries in 1.. {
             let run = parking::set_aside(Arc::clone(&self.engine), self.session.take(), work, verdict.clone());
             #[allow(clippy::disallowed_methods, reason = "awaited here; a task so that nothing cancels it half-way")]
@@ -124,13 +126,14 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             };
             work = back;
             match ended {
-                SetAside::Done(session) => {
+                SetAside::Done { session, is_new } => {
                     self.session = Some(session);
                     self.lost = 0;
-                    return self.is_aside(work, &verdict).await;
+                    return self.is_aside(work, (is_new || in_doubt).then_some(&verdict)).await;
                 }
                 SetAside::Broken { session, doubt, error } => {
                     self.session = session;
+                    in_doubt |= doubt.is_some();
                     if let Some(doubt) = doubt
                         && !self.engine.resolve(doubt).await
                     {
@@ -145,10 +148,17 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
         }
     }
 
-    async fn is_aside(&mut self, work: Work<S, Src::Receipt>, verdict: &Verdict) {
+    /// With no verdict if it was found parked or applied.
+    async fn is_aside(&mut self, work: Work<S, Src::Receipt>, verdict: Option<&Verdict>) {
         let _ = crashpoint("parked").await;
-        let delay = verdict.waits.delay();
-        Stats::add(if delay.is_some() { &self.engine.stats.parked } else { &self.engine.stats.dead }, 1);
+        let delay = verdict.and_then(|verdict| verdict.waits.delay());
+        let stats = &self.engine.stats;
+        let counter = match verdict {
+            None => &stats.transport_duplicates,
+            Some(_) if delay.is_some() => &stats.parked,
+            Some(_) => &stats.dead,
+        };
+        Stats::add(counter, 1);
         settle::acknowledge(&self.engine, vec![work]).await;
         if let Some(delay) = delay {
             self.engine.due.after(delay);

@@ -120,9 +120,14 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             group.works = self.while_open(group.works).await;
             if let Some(place) = group.works.iter().position(|work| work.ready.is_err()) {
                 let (rest, unfit, behind) = part(std::mem::take(&mut group.works), place);
+                if rest.is_empty() && behind.is_empty() {
+                    self.unfit(unfit).await;
+                    continue;
+                }
+                // What is before it under its order key comes to an end first, or it would be parked behind it.
                 groups.push_front(Group::new(behind));
-                self.run_group(Group { works: rest, ..group }, &mut groups).await;
-                self.unfit(unfit).await;
+                groups.push_front(Group::new(vec![unfit]));
+                groups.push_front(Group { works: rest, ..group });
                 continue;
             }
             match group.works.iter().position(poison::is_suspect) {

@@ -25,7 +25,7 @@ use crate::queue_source::ORIGIN;
 /// How it ended.
 pub(super) enum SetAside<S: Store> {
     /// Durable: parked now, or found parked or applied.
-    Done(S::Session),
+    Done { session: S::Session, is_new: bool },
     /// Not now.
     Broken { session: Option<S::Session>, doubt: Option<S::Doubt>, error: StoreError },
 }
@@ -62,28 +62,30 @@ async fn run<S: ConsumerStore, Src: Source<S>>(
         Ok(tx) => tx,
         Err(error) => return broken(error),
     };
-    let mut done = inside(engine, &mut tx, work, verdict).await;
-    if done.is_ok() {
-        done = crashpoint("parking").await;
-    }
-    if let Err(error) = done {
-        return SetAside::Broken { session: tx.rollback().await, doubt: None, error };
-    }
+    let done = match inside(engine, &mut tx, work, verdict).await {
+        Ok(is_new) => crashpoint("parking").await.map(|()| is_new),
+        Err(error) => Err(error),
+    };
+    let is_new = match done {
+        Ok(is_new) => is_new,
+        Err(error) => return SetAside::Broken { session: tx.rollback().await, doubt: None, error },
+    };
     match tx.commit().await {
-        Ended::Committed(session) => SetAside::Done(session),
+        Ended::Committed(session) => SetAside::Done { session, is_new },
         Ended::RolledBack { session, error } => SetAside::Broken { session, doubt: None, error },
         Ended::Unknown { doubt, error } => SetAside::Broken { session: None, doubt: Some(doubt), error },
     }
 }
 
+/// Answers whether it was parked, and not found parked or applied.
 async fn inside<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     tx: &mut S::Tx,
     work: &Work<S, Src::Receipt>,
     verdict: Verdict,
-) -> Result<(), StoreError> {
+) -> Result<bool, StoreError> {
     if let Some(parked) = work.delivery.parked {
-        return tx.put_back(&[(parked.receipt, verdict)]).await;
+        return tx.put_back(&[(parked.receipt, verdict)]).await.map(|()| true);
     }
     let standing = Standing::of(engine, work)?;
     let mut owns_record = false;
@@ -112,9 +114,10 @@ async fn inside<S: ConsumerStore, Src: Source<S>>(
             order_key: order_key(engine, work),
             verdict,
         };
-        tx.park(&[park]).await?;
+        is_new = tx.park(&[park]).await? != [false];
     }
-    engine.source.ack_in(tx, &[&**work.delivery.receipt()]).await
+    engine.source.ack_in(tx, &[&**work.delivery.receipt()]).await?;
+    Ok(is_new)
 }
 
 /// What later messages wait behind it by. What stored mode can't store waits apart: earlier messages of its key may

@@ -1,22 +1,23 @@
 //! Bad input gets one clear error, and nothing is lost.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
 
 use oncebox::consumer::RunError;
 use oncebox::memory::{MemoryReceipt, MemorySource};
 
 use oncebox::source::SourceCapabilities;
-use oncebox::{Consumer, Delivery, KeyStrategy, Message, Outcome, Release, Source, SourceError, Store, StoreError};
+use oncebox::{
+    Class, Consumer, Delivery, KeyStrategy, Message, Outcome, Release, Source, SourceError, Store, StoreError,
+};
 use oncebox_testkit::store::Setup;
 
 use super::rig::*;
 
-/// A memory source that listens to the reasons for which messages come back.
+/// A memory source that notes how much is received at once.
 #[derive(Clone, Default)]
 struct Listening {
     source: MemorySource,
-    reasons: Arc<Mutex<Vec<String>>>,
     /// The most payload bytes that one call returned.
     received_bytes_max: Arc<AtomicUsize>,
 }
@@ -47,7 +48,6 @@ impl<S: Store> Source<S> for Listening {
         Source::<S>::ack(&self.source, deliveries).await
     }
     async fn release(&self, deliveries: Vec<Delivery<MemoryReceipt>>, release: Release) -> Result<(), SourceError> {
-        self.reasons.lock().unwrap().extend(release.reason.clone());
         Source::<S>::release(&self.source, deliveries, release).await
     }
     async fn extend(&self, receipts: &[Arc<MemoryReceipt>]) -> Result<(), SourceError> {
@@ -60,17 +60,17 @@ async fn bad_one_out<F: EngineFixture>(
     setup: Setup<F>,
     bad: Message,
     says: &str,
-    change: impl FnOnce(Consumer<F::Store, Listening>) -> Consumer<F::Store, Listening>,
+    change: impl FnOnce(Consumer<F::Store, MemorySource>) -> Consumer<F::Store, MemorySource>,
 ) {
-    let source = Listening::default();
-    source.source.send_all([note("1", "before"), bad, note("2", "after")]);
+    let source = MemorySource::new();
+    source.send_all([note("1", "before"), bad, note("2", "after")]);
     let consumer = change(consumer("c", &setup.store, source.clone()).on("noted", write::<F>).lanes(1));
-    run_until(consumer, "the bad one failed twice", async |seen| seen.handled == 2 && seen.failures >= 2).await;
+    let seen = run_dry(consumer, &source).await;
     assert_eq!(effects(&setup).await, ["after", "before"]);
-    assert_eq!(source.source.backlog(), 1, "it is kept");
-    let reasons = source.reasons.lock().unwrap();
-    assert!(reasons.iter().all(|reason| reason.contains(says)), "{reasons:?}");
-    assert!(reasons.iter().all(|reason| !reason.contains("CANARY")), "{reasons:?}");
+    assert_eq!((seen.handled, seen.failures, seen.dead, seen.parked), (2, 1, 1, 0));
+    let kept = only_parked(&setup).await;
+    assert_eq!((kept.state, kept.class), (DEAD, Some(Class::Permanent)));
+    assert!(kept.reason.contains(says), "{kept:?}");
 }
 
 pub(crate) async fn what_does_not_decode_is_named_and_not_lost<F: EngineFixture>(setup: Setup<F>) {
@@ -91,7 +91,7 @@ pub(crate) async fn an_unknown_type_is_named_and_not_lost<F: EngineFixture>(setu
 
 pub(crate) async fn a_message_without_a_key_is_named_and_not_lost<F: EngineFixture>(setup: Setup<F>) {
     let bad = Message::new("noted").with_payload(r#"{"txt": "CANARY"}"#);
-    let by_text = |c: Consumer<F::Store, Listening>| c.key(KeyStrategy::template("note:{text}").unwrap());
+    let by_text = |c: Consumer<F::Store, MemorySource>| c.key(KeyStrategy::template("note:{text}").unwrap());
     bad_one_out(setup, bad, "its payload has no field `text`", by_text).await;
 }
 

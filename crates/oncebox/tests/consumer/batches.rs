@@ -52,7 +52,7 @@ pub(crate) async fn a_failing_batch_is_halved_until_the_culprit_is_alone<F: Engi
         .lanes(1);
     run_until(batched, "the good ones are done", async |seen| seen.handled == 29 && seen.failures >= 2).await;
     assert_eq!(effects(&setup).await, vec!["good"; 29]);
-    assert_eq!(source.backlog(), 1);
+    assert_eq!(states(&setup).await, [("17".to_owned(), RETRIES)]);
 }
 
 pub(crate) async fn ordered_batch_handlers_get_consecutive_runs_of_one_type<F: EngineFixture>(setup: Setup<F>) {

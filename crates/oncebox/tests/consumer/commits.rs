@@ -1,9 +1,7 @@
 //! Commits whose answer is lost, and stores that go away.
 
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-
+use oncebox::Queue;
 use oncebox::memory::MemorySource;
-use oncebox::{Context, Outcome, Queue};
 
 use oncebox_testkit::faults::{Fault, FaultPlan, Faulty};
 use oncebox_testkit::store::Setup;
@@ -20,12 +18,28 @@ macro_rules! write {
     };
 }
 
+/// The first commit after the next claim ends like this. Leasing commits too, but only if it found something.
+fn end_commit(plan: &FaultPlan, fault: Fault) {
+    let (mut claimed, mut ended) = (false, false);
+    plan.decide(move |call| match call {
+        "claim" => {
+            claimed = true;
+            None
+        }
+        "commit" if claimed && !ended => {
+            ended = true;
+            Some(fault)
+        }
+        _ => None,
+    });
+}
+
 pub(crate) async fn an_unknown_commit_that_went_through_is_not_run_again<F: EngineFixture>(setup: Setup<F>) {
     let plan = FaultPlan::default();
     let store = Faulty::new(setup.store.clone(), plan.clone());
     let source = MemorySource::new();
     source.send_all([note("1", "a"), note("2", "b")]);
-    plan.fail("commit", Fault::AfterDoing, 1);
+    end_commit(&plan, Fault::AfterDoing);
     let seen = run_dry(consumer("c", &store, source.clone()).on("noted", write!(F)).lanes(1), &source).await;
     assert_eq!(effects(&setup).await, ["a", "b"]);
     assert_eq!((seen.unknown_commits, seen.handled, seen.transport_duplicates, seen.failures), (1, 2, 0, 0));
@@ -36,7 +50,7 @@ pub(crate) async fn an_unknown_commit_that_did_not_go_through_is_run_again<F: En
     let store = Faulty::new(setup.store.clone(), plan.clone());
     let source = MemorySource::new();
     source.send_all([note("1", "a"), note("2", "b")]);
-    plan.fail("commit", Fault::Lost, 1);
+    end_commit(&plan, Fault::Lost);
     let seen = run_dry(consumer("c", &store, source.clone()).on("noted", write!(F)).lanes(1), &source).await;
     assert_eq!(effects(&setup).await, ["a", "b"]);
     assert_eq!((seen.unknown_commits, seen.handled, seen.failures), (1, 2, 0));
@@ -86,12 +100,12 @@ pub(crate) async fn an_unknown_commit_counts_once_and_its_copies_are_duplicates<
     let store = Faulty::new(setup.store.clone(), plan.clone());
     let source = MemorySource::new();
     source.send_all([note("1", "a"), note("1", "a")]);
-    plan.fail("commit", Fault::AfterDoing, 1);
+    end_commit(&plan, Fault::AfterDoing);
     let seen = run_dry(consumer("c", &store, source.clone()).on("noted", write!(F)).lanes(1), &source).await;
     assert_eq!((seen.handled, seen.transport_duplicates), (1, 1));
     // A duplicate whose own commit is in doubt stays a duplicate.
     source.send(note("1", "a"));
-    plan.fail("commit", Fault::AfterDoing, 1);
+    end_commit(&plan, Fault::AfterDoing);
     let seen = run_dry(consumer("c", &store, source.clone()).on("noted", write!(F)).lanes(1), &source).await;
     assert_eq!((seen.handled, seen.transport_duplicates, seen.unknown_commits), (0, 1, 1));
 }
@@ -101,20 +115,9 @@ pub(crate) async fn an_unknown_commit_on_the_embedded_queue_is_found_to_be_ours<
     let store = Faulty::new(setup.store.clone(), plan.clone());
     let queue = Queue::new(store.clone(), "notes").unwrap();
     queue.send([note("1", "a"), note("2", "b")]).await.unwrap();
-    let (armed, arming) = (AtomicBool::new(false), plan.clone());
-    let queued = consumer("c", &store, queue)
-        .on("noted", move |mut ctx: Context<Faulty<F::Store>>, note: Note| {
-            if !armed.swap(true, SeqCst) {
-                // Now, and not earlier: leasing commits too.
-                arming.fail("commit", Fault::AfterDoing, 1);
-            }
-            async move {
-                F::write_effect(ctx.db(), &note.text).await?;
-                Ok(Outcome::applied())
-            }
-        })
-        .lanes(1)
-        .bounds(|bounds| bounds.in_flight_max = 2);
+    end_commit(&plan, Fault::AfterDoing);
+    // No room for a third: once both are claimed, nothing is leased, which commits too.
+    let queued = consumer("c", &store, queue).on("noted", write!(F)).lanes(1).bounds(|bounds| bounds.in_flight_max = 2);
     let seen = run_until(queued, "both are handled", async |seen| seen.handled == 2).await;
     assert_eq!(effects(&setup).await, ["a", "b"]);
     assert_eq!((seen.unknown_commits, seen.leases_lost), (1, 0));

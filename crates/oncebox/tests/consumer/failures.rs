@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use oncebox::memory::MemorySource;
 
-use oncebox::{Context, HookRuns, Outcome, OutcomeKind, Store, StoreError, StoreErrorKind};
+use oncebox::{Class, Context, HookRuns, Outcome, OutcomeKind, Store, StoreError, StoreErrorKind};
 use oncebox_testkit::store::Setup;
 
 use super::rig::*;
@@ -42,7 +42,10 @@ pub(crate) async fn a_neighbour_in_the_batch_is_not_blamed<F: EngineFixture>(set
     let seen = run_until(picky, "all good ones are done", async |seen| seen.handled == 18 && seen.failures >= 4).await;
     let expected: Vec<String> = (0..20).filter(|n| ![7, 13].contains(n)).map(|n| format!("{n:02}")).collect();
     assert_eq!(effects(&setup).await, expected);
-    assert_eq!((source.backlog(), seen.handled), (2, 18));
+    assert_eq!((source.backlog(), seen.handled), (0, 18));
+    let mut parked = states(&setup).await;
+    parked.sort();
+    assert_eq!(parked, [("13".to_owned(), RETRIES), ("7".to_owned(), RETRIES)], "kept, and nobody else");
 }
 
 pub(crate) async fn a_swallowed_error_is_not_acknowledged<F: EngineFixture>(setup: Setup<F>) {
@@ -52,32 +55,20 @@ pub(crate) async fn a_swallowed_error_is_not_acknowledged<F: EngineFixture>(setu
     }
     let source = MemorySource::new();
     source.send_all([note("1", "careless"), note("2", "neighbour")]);
-    let mended = Arc::new(AtomicBool::new(false));
-    let mending = Arc::clone(&mended);
     let careless = consumer("c", &setup.store, source.clone())
-        .on("noted", move |mut ctx: Context<F::Store>, note: Note| {
-            let mended = Arc::clone(&mending);
-            async move {
-                if note.text == "careless" && !mended.load(SeqCst) {
-                    F::swallow_error(ctx.db()).await;
-                    return Ok(Outcome::applied());
-                }
-                F::write_effect(ctx.db(), &note.text).await?;
-                Ok(Outcome::applied())
+        .on("noted", |mut ctx: Context<F::Store>, note: Note| async move {
+            if note.text == "careless" {
+                F::swallow_error(ctx.db()).await;
+                return Ok(Outcome::applied());
             }
+            F::write_effect(ctx.db(), &note.text).await?;
+            Ok(Outcome::applied())
         })
         .lanes(1);
-    let backlog = source.clone();
-    let seen = run_until(careless, "the careless one is done too", async |seen| {
-        if seen.failures >= 2 {
-            assert!(mended.load(SeqCst) || backlog.backlog() >= 1, "it must not be acknowledged");
-            mended.store(true, SeqCst);
-        }
-        backlog.backlog() == 0
-    })
-    .await;
-    assert_eq!(effects(&setup).await, ["careless", "neighbour"]);
-    assert_eq!(seen.handled, 2);
+    let seen = run_until(careless, "it failed", async |seen| seen.failures >= 1 && seen.handled == 1).await;
+    assert_eq!(effects(&setup).await, ["neighbour"], "it must not pass for applied");
+    let kept = only_parked(&setup).await;
+    assert_eq!((kept.id.as_str(), seen.transport_duplicates), ("1", 0));
 }
 
 pub(crate) async fn a_named_constraint_means_already_applied<F: EngineFixture>(setup: Setup<F>) {
@@ -134,7 +125,7 @@ pub(crate) async fn a_constraint_met_against_a_neighbour_in_the_batch_loses_noth
         if seen.handled == 1 {
             fails.store(false, SeqCst);
         }
-        backlog.backlog() == 0
+        backlog.backlog() == 0 && seen.handled + seen.already_applied == 2
     })
     .await;
     // One of them inserted the key, and the other found it there for good.
@@ -165,9 +156,11 @@ pub(crate) async fn a_panic_in_a_handler_harms_only_its_message<F: EngineFixture
             Ok(Outcome::applied())
         })
         .lanes(1);
-    run_until(panicking, "nine are done", async |seen| seen.handled == 9 && seen.failures >= 2).await;
+    let seen = run_dry(panicking, &source).await;
     assert_eq!(effects(&setup).await, ["0", "1", "2", "3", "5", "6", "7", "8", "9"]);
-    assert_eq!(source.backlog(), 1);
+    let kept = only_parked(&setup).await;
+    assert_eq!((kept.id.as_str(), kept.state, kept.class, kept.attempts), ("4", DEAD, Some(Class::Permanent), 1));
+    assert_eq!((kept.reason.as_str(), seen.handled, seen.dead), ("its handler panicked", 9, 1));
 }
 
 pub(crate) async fn a_handler_past_its_deadline_is_ended_and_tried_again<F: EngineFixture>(setup: Setup<F>) {
@@ -194,29 +187,30 @@ pub(crate) async fn a_handler_that_keeps_its_context_commits_nothing<F: EngineFi
     let source = MemorySource::new();
     source.send(note("1", "a"));
     let kept: Arc<Mutex<Option<Context<F::Store>>>> = Arc::default();
-    let (keeping, first) = (Arc::clone(&kept), AtomicBool::new(true));
+    let keeping = Arc::clone(&kept);
     let greedy = consumer("c", &setup.store, source.clone()).on("noted", move |ctx: Context<F::Store>, note: Note| {
-        let (kept, keep) = (Arc::clone(&keeping), first.swap(false, SeqCst));
+        let kept = Arc::clone(&keeping);
         async move {
             let mut ctx = ctx;
             F::write_effect(ctx.db(), &note.text).await?;
-            if keep {
-                *kept.lock().unwrap() = Some(ctx);
-            }
+            *kept.lock().unwrap() = Some(ctx);
             Ok(Outcome::applied())
         }
     });
     let backlog = source.clone();
-    run_until(greedy, "the next try is done", async |seen| {
+    let seen = run_until(greedy, "it is set aside", async |seen| {
         if seen.failures == 1 && kept.lock().unwrap().is_some() {
             assert_eq!(backlog.backlog(), 1, "nothing was committed, so nothing is acknowledged");
-            // Until the context goes, its claim stands in the way of the next try.
+            // Until the context goes, its claim stands in the way of parking the message.
             drop(kept.lock().unwrap().take());
         }
         backlog.backlog() == 0
     })
     .await;
-    assert_eq!(effects(&setup).await, ["a"]);
+    assert_eq!(effects(&setup).await.len(), 0);
+    let set_aside = only_parked(&setup).await;
+    assert_eq!((set_aside.state, set_aside.class, seen.dead), (DEAD, Some(Class::Permanent), 1));
+    assert!(set_aside.reason.contains("kept the context"), "{set_aside:?}");
 }
 
 /// A payload whose decoding panics on one text.
@@ -239,9 +233,11 @@ pub(crate) async fn a_panic_while_decoding_harms_only_its_message<F: EngineFixtu
             Ok(Outcome::applied())
         })
         .lanes(1);
-    run_until(decoding, "the others are done", async |seen| seen.handled == 2 && seen.failures >= 2).await;
+    let seen = run_dry(decoding, &source).await;
     assert_eq!(effects(&setup).await, ["a", "b"]);
-    assert_eq!(source.backlog(), 1);
+    let kept = only_parked(&setup).await;
+    assert_eq!((kept.id.as_str(), kept.state, kept.class, seen.dead), ("2", DEAD, Some(Class::Permanent), 1));
+    assert_eq!(kept.reason, "decoding its payload panicked");
 }
 
 pub(crate) async fn a_handler_during_which_a_store_goes_away_is_judged<F: EngineFixture>(setup: Setup<F>) {
@@ -259,5 +255,7 @@ pub(crate) async fn a_handler_during_which_a_store_goes_away_is_judged<F: Engine
         .lanes(1);
     run_until(elsewhere, "the others are done", async |seen| seen.handled == 2 && seen.failures >= 1).await;
     assert_eq!(effects(&setup).await, ["a", "b"]);
-    assert_eq!(source.backlog(), 1);
+    let kept = only_parked(&setup).await;
+    assert_eq!((kept.id.as_str(), kept.state, kept.class), ("1", RETRIES, Some(Class::Transient)));
+    assert!(kept.reason.contains("it is down"), "{kept:?}");
 }

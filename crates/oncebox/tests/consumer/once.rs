@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use oncebox::claim::Claim;
 use oncebox::memory::MemorySource;
 
-use oncebox::{Context, HookRuns, KeyStrategy, Outcome, OutcomeKind, Scope};
+use oncebox::{Class, Context, HookRuns, KeyStrategy, Outcome, OutcomeKind, Scope};
 use oncebox_testkit::store::Setup;
 
 use super::rig::*;
@@ -83,10 +83,12 @@ pub(crate) async fn another_payload_under_the_same_key_is_a_conflict_and_is_not_
     let source = MemorySource::new();
     source.send_all([note("1", "a"), note("1", "b"), note("2", "c")]);
     let one_lane = consumer("c", &setup.store, source.clone()).on("noted", write::<F>).lanes(1);
-    let seen = run_until(one_lane, "two conflicts", async |seen| seen.conflicts >= 2).await;
+    let seen = run_dry(one_lane, &source).await;
     assert_eq!(effects(&setup).await, ["a", "c"]);
-    assert_eq!(source.backlog(), 1, "the conflict is kept, not acknowledged");
-    assert_eq!((seen.handled, seen.transport_duplicates), (2, 0));
+    assert_eq!((seen.handled, seen.transport_duplicates, seen.conflicts, seen.dead), (2, 0, 1, 1));
+    let kept = only_parked(&setup).await;
+    assert_eq!((kept.id.as_str(), kept.state, kept.class), ("1", DEAD, Some(Class::Permanent)), "it is kept");
+    assert_eq!(kept.cause, "permanent/noted/conflict");
 }
 
 pub(crate) async fn a_business_duplicate_is_told_apart_from_a_transport_duplicate<F: EngineFixture>(setup: Setup<F>) {
@@ -122,8 +124,11 @@ pub(crate) async fn a_business_key_claimed_beside_the_message_id_says_which_kind
     assert_eq!(effects(&setup).await, ["a"]);
     // One id with two intents is a conflict and leaves nothing claimed behind.
     source.send(note("1", "b"));
-    run_until(both(), "a conflict", async |seen| seen.conflicts > 0).await;
-    assert_eq!(effects(&setup).await, ["a"]);
+    assert_eq!(run_dry(both(), &source).await.conflicts, 1);
+    assert_eq!(states(&setup).await, [("1".to_owned(), DEAD)]);
+    source.send(note("4", "b"));
+    assert_eq!(run_dry(both(), &source).await.handled, 1);
+    assert_eq!(effects(&setup).await, ["a", "b"]);
 }
 
 pub(crate) async fn each_consumer_has_its_own_record<F: EngineFixture>(setup: Setup<F>) {

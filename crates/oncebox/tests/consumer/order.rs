@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use oncebox::consumer::{RunError, StartError};
+use oncebox::consumer::{RunError, Snapshot, StartError};
 use oncebox::memory::MemorySource;
 
 use oncebox::{Context, KeyStrategy, OrderBy, Outcome, Queue, StoreError, StoreErrorKind};
@@ -88,7 +88,9 @@ pub(crate) async fn a_failed_message_holds_back_only_its_own_key<F: EngineFixtur
         .order_by(OrderBy::MessageKey);
     let seen = run_until(ordered, "the stuck one failed ten times", async |seen| seen.failures >= 10).await;
     assert_eq!(effects(&setup).await, ["free:3", "free:5"]);
-    assert_eq!((seen.handled, source.backlog()), (2, 3));
+    assert_eq!((seen.handled, seen.parked_behind, source.backlog()), (2, 2, 0));
+    let waiting = [("1", RETRIES), ("2", BEHIND), ("4", BEHIND)].map(|(id, state)| (id.to_owned(), state));
+    assert_eq!(states(&setup).await, waiting);
 }
 
 pub(crate) async fn a_contended_head_holds_back_its_key<F: EngineFixture>(setup: Setup<F>) {
@@ -122,13 +124,17 @@ pub(crate) async fn nothing_overtakes_a_conflict_of_its_key<F: EngineFixture>(se
             .order_by(OrderBy::MessageKey)
             .bounds(move |bounds| bounds.batch_messages_max = max)
     };
-    source.send(note("x", "k:1").with_order_key("k"));
-    run_dry(ordered(1), &source).await;
-    source.send_all([note("x", "k:2").with_order_key("k"), note("y", "k:3").with_order_key("k")]);
-    for max in [1, 100] {
-        run_until(ordered(max), "two conflicts", async |seen| seen.conflicts >= 2).await;
-        assert_eq!(effects(&setup).await, ["k:1"], "in batches of {max}");
+    for (max, key) in [(1, "k"), (100, "l")] {
+        source.send(note(key, &format!("{key}:1")).with_order_key(key));
+        run_dry(ordered(1), &source).await;
+        source.send_all([note(key, "other").with_order_key(key), note(&format!("{key}2"), "late").with_order_key(key)]);
+        let behind = async |seen: &Snapshot| source.backlog() == 0 && seen.in_hand == 0 && seen.parked_behind == 1;
+        let seen = run_until(ordered(max), "one is parked behind the other", behind).await;
+        assert_eq!((seen.conflicts, seen.dead), (1, 1));
     }
+    assert_eq!(effects(&setup).await, ["k:1", "l:1"]);
+    let waiting = [("k", DEAD), ("k2", BEHIND), ("l", DEAD), ("l2", BEHIND)].map(|(id, state)| (id.to_owned(), state));
+    assert_eq!(states(&setup).await, waiting);
 }
 
 pub(crate) async fn nothing_overtakes_a_message_that_must_wait<F: EngineFixture>(setup: Setup<F>) {
@@ -157,11 +163,16 @@ pub(crate) async fn an_order_that_the_source_does_not_know_is_refused<F: EngineF
         let consumer = consumer("c", &setup.store, source.clone()).on("noted", write::<F>);
         consumer.order_by(OrderBy::template("{text}").unwrap())
     };
-    run_until(by_text(), "it failed", async |seen| seen.failures >= 1).await;
+    run_until(by_text(), "it failed", async |seen| seen.failures >= 1 && seen.in_hand == 0).await;
+    source.send(note("3", "c"));
     let stored = by_text().stored();
     let stats = stored.front_stats();
-    stored.run(eventually("it failed", async || stats.snapshot().failures >= 1)).await.unwrap();
-    assert_eq!((effects(&setup).await.len(), source.backlog()), (0, 1));
+    let failed = async || stats.snapshot().failures >= 1 && stats.snapshot().in_hand == 0;
+    stored.run(eventually("it failed", failed)).await.unwrap();
+    assert_eq!((effects(&setup).await.len(), source.backlog()), (0, 0));
+    let kept = F::parked(&setup.store).await;
+    assert_eq!(kept.iter().map(|row| (row.id.as_str(), row.state)).collect::<Vec<_>>(), [("1", DEAD), ("3", DEAD)]);
+    assert!(kept.iter().all(|row| row.reason.contains("another order key than `{text}`")), "{kept:?}");
     // Sent under the key that the order asks for, it is handled.
     source.send(note("2", "b").with_order_key("b"));
     run_until(by_text(), "the other is handled", async |seen| seen.handled == 1).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use oncebox::consumer::{RunError, Snapshot, Stats};
 use oncebox::memory::MemorySource;
 use oncebox::queue::QueueStore;
-use oncebox::{Consumer, ConsumerStore, Context, Drained, Failure, Message, MessageId, Outcome, Retry, Source};
+use oncebox::{Class, Consumer, ConsumerStore, Context, Drained, Failure, Message, MessageId, Outcome, Retry, Source};
 use oncebox_testkit::store::{Setup, StoreFixture};
 use oncebox_testkit::{ManualClock, eventually};
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,42 @@ use serde_json::json;
 pub(crate) trait EngineFixture: StoreFixture<Store: QueueStore> {
     /// What the store calls the unique constraint behind `insert_unique`.
     fn unique_constraint() -> &'static str;
+
+    /// What is set aside, in the order in which it was parked.
+    fn parked(store: &Self::Store) -> impl Future<Output = Vec<ParkedRow>> + Send;
+}
+
+/// A message that is set aside, as a case looks at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ParkedRow {
+    /// The message's own id, or nothing.
+    pub(crate) id: String,
+    /// What it waits for, as [`Waits::code`](oncebox::parked::Waits::code).
+    pub(crate) state: i16,
+    pub(crate) class: Option<Class>,
+    pub(crate) cause: String,
+    pub(crate) reason: String,
+    pub(crate) attempts: u32,
+}
+
+/// The codes of what a parked message waits for.
+pub(crate) const RETRIES: i16 = 0;
+pub(crate) const BEHIND: i16 = 1;
+pub(crate) const GAP: i16 = 2;
+pub(crate) const DEAD: i16 = 3;
+
+/// The ids and states of what is set aside.
+pub(crate) async fn states<F: EngineFixture>(setup: &Setup<F>) -> Vec<(String, i16)> {
+    F::parked(&setup.store).await.into_iter().map(|row| (row.id, row.state)).collect()
+}
+
+/// The only message that is set aside. Its reason quotes nothing of a payload.
+pub(crate) async fn only_parked<F: EngineFixture>(setup: &Setup<F>) -> ParkedRow {
+    let mut rows = F::parked(&setup.store).await;
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    let row = rows.remove(0);
+    assert!(!row.reason.contains("CANARY") && !row.cause.contains("CANARY"), "{row:?}");
+    row
 }
 
 /// What the cases' messages say.
@@ -38,9 +74,12 @@ pub(crate) async fn write<F: EngineFixture>(mut ctx: Context<F::Store>, note: No
 
 /// A consumer of `source` that tries again at once, for ever.
 pub(crate) fn consumer<S: ConsumerStore, Src: Source<S>>(name: &str, store: &S, source: Src) -> Consumer<S, Src> {
-    // No waits: the store's clock stands still unless a case moves it.
-    let retry = Retry::new().attempts(u32::MAX).first(Duration::ZERO);
-    Consumer::new(name, store.clone(), source).retry(retry)
+    Consumer::new(name, store.clone(), source).retry(at_once(u32::MAX))
+}
+
+/// Tries again at once, this often. No waits: the store's clock stands still unless a case moves it.
+pub(crate) fn at_once(attempts: u32) -> Retry {
+    Retry::new().attempts(attempts).first(Duration::ZERO).within(Duration::MAX)
 }
 
 /// Runs a consumer until `done` answers true.
@@ -57,9 +96,11 @@ pub(crate) async fn run_until<S: ConsumerStore, Src: Source<S>>(
 
 /// Runs a consumer until its source is empty and what it set aside has come again.
 pub(crate) async fn run_dry<S: ConsumerStore>(consumer: Consumer<S, MemorySource>, source: &MemorySource) -> Snapshot {
-    let came_back = |seen: &Snapshot| seen.in_hand == 0 && seen.retried >= seen.parked + seen.parked_behind;
+    // Of two looks: what had arrived at the first is settled at the second, and everything parked by then had arrived.
+    let mut arrived = 0;
     run_until(consumer, "the source is empty and nothing waits to be tried again", async |seen| {
-        source.backlog() == 0 && came_back(seen)
+        let before = std::mem::replace(&mut arrived, seen.retried);
+        source.backlog() == 0 && seen.in_hand == 0 && before >= seen.parked + seen.parked_behind
     })
     .await
 }

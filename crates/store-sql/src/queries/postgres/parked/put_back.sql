@@ -2,7 +2,7 @@
 -- one has a new owner. Without a delay a row is dead.
 with clock as (select coalesce($1::int8, (extract(epoch from clock_timestamp()) * 1000000)::int8) as now)
 update {schema}.parked
-set fence = parked.fence + 1, state = verdict.state, due_at = (select now from clock) + verdict.delay,
+set fence = (parked.fence / 1024 + 1) * 1024, state = verdict.state, due_at = (select now from clock) + verdict.delay,
     class = verdict.class, cause = convert_from(verdict.cause, 'UTF8'), reason = convert_from(verdict.reason, 'UTF8'),
     attempts = verdict.attempts, last_at = (select now from clock)
 from unnest($2::int8[], $3::int4[], $4::int2[], $5::int8[], $6::int2[], $7::bytea[], $8::bytea[], $9::int4[])
