@@ -7,7 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use oncebox_core::claim::{Claim, ClaimRequest};
 use oncebox_core::store::{Inbox, Transaction};
-use oncebox_core::{ConsumerId, Failure, Fingerprinter, Key, Message, Store, StoreError, StoreErrorKind};
+use oncebox_core::versions::{Standing, Versions};
+use oncebox_core::{
+    ConsumerId, ConsumerStore, Failure, Fingerprinter, Key, Message, Store, StoreError, StoreErrorKind,
+};
 
 /// A future that may go anywhere.
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -90,6 +93,25 @@ impl<S: Store> Context<S> {
 
     pub(crate) fn tx(&mut self) -> &mut S::Tx {
         self.tx.as_mut().expect("a context holds its transaction until it is dropped")
+    }
+}
+
+impl<S: ConsumerStore> Context<S> {
+    /// Where `version` stands towards `aggregate`, which comes as far as that if it is the next one. Versions begin with
+    /// 1. The aggregate's record stays locked until the transaction ends, so what is written after
+    /// [`Standing::Next`](crate::versions::Standing::Next) never turns its state back.
+    ///
+    /// For handlers that decide themselves; [`Consumer::versioned`](crate::Consumer::versioned) decides for all of a
+    /// consumer's messages, and lets gaps wait.
+    pub async fn advance(&mut self, aggregate: &str, version: u64) -> Result<Standing, Failure> {
+        let key = Key::parts([&b"advance"[..], aggregate.as_bytes()])?;
+        let consumer = self.consumer;
+        let applied = self.tx().lock_versions(consumer, std::slice::from_ref(&key)).await?;
+        let standing = Standing::of(version, applied.into_iter().next().flatten(), 1);
+        if standing == Standing::Next {
+            self.tx().advance_versions(consumer, &[(key, version)]).await?;
+        }
+        Ok(standing)
     }
 }
 

@@ -50,6 +50,7 @@ on_every_store! {
     once::consumers_with_global_keys_share_their_records,
     once::a_naturally_idempotent_handler_skips_the_inbox,
     once::an_operation_is_applied_once_to_an_entity,
+    once::a_version_is_written_by_one_call,
     failures::a_failure_is_not_remembered_as_a_success,
     failures::a_neighbour_in_the_batch_is_not_blamed,
     failures::a_swallowed_error_is_not_acknowledged,

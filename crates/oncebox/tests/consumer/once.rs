@@ -1,10 +1,11 @@
 //! One message, one effect.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 use oncebox::claim::Claim;
 use oncebox::memory::MemorySource;
+use oncebox::versions::Standing;
 
 use oncebox::{Class, Context, HookRuns, KeyStrategy, Outcome, OutcomeKind, Scope};
 use oncebox_testkit::store::Setup;
@@ -158,6 +159,33 @@ pub(crate) async fn a_naturally_idempotent_handler_skips_the_inbox<F: EngineFixt
     // This handler is not idempotent, so that each run can be seen: no claim stopped any of them.
     assert_eq!(effects(&setup).await, ["a", "a", "b"]);
     assert_eq!((seen.handled, seen.conflicts), (3, 0));
+}
+
+pub(crate) async fn a_version_is_written_by_one_call<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    // Sent as 1, 3, 2, 1, 2, 3: the first 3 is too early, and everything that comes late is told so.
+    for (id, version) in [1, 3, 2, 1, 2, 3].into_iter().enumerate() {
+        source.send(note(&id.to_string(), &version.to_string()));
+    }
+    let said: Arc<Mutex<Vec<Standing>>> = Arc::default();
+    let saying = Arc::clone(&said);
+    let versioned = consumer("c", &setup.store, source.clone())
+        .on("noted", move |mut ctx: Context<F::Store>, note: Note| {
+            let said = Arc::clone(&saying);
+            async move {
+                let standing = ctx.advance("order-1", note.text.parse()?).await?;
+                said.lock().unwrap().push(standing);
+                if standing == Standing::Next {
+                    F::write_effect(ctx.db(), &note.text).await?;
+                }
+                Ok(Outcome::applied())
+            }
+        })
+        .lanes(1);
+    run_dry(versioned, &source).await;
+    assert_eq!(effects(&setup).await, ["1", "2", "3"]);
+    use Standing::{Gap, Next, Same, Stale};
+    assert_eq!(*said.lock().unwrap(), [Next, Gap, Next, Stale, Same, Next]);
 }
 
 pub(crate) async fn an_operation_is_applied_once_to_an_entity<F: EngineFixture>(setup: Setup<F>) {
