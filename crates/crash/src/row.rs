@@ -171,6 +171,12 @@ impl Row {
         self.source == SourceKind::OrderedQueue
     }
 
+    /// Whether a worker gets to this crash point: nothing is set aside where nothing fails.
+    pub(crate) fn passes(&self, point: &str) -> bool {
+        let sets_aside = matches!(self.feed, FeedKind::Failing | FeedKind::Killers | FeedKind::Conflicts);
+        sets_aside || !["started", "parking", "parked"].contains(&point)
+    }
+
     pub(crate) fn has_proxy(&self) -> bool {
         matches!(self.faults, Faults::CommitCuts | Faults::CommitKill)
     }

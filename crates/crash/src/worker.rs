@@ -122,7 +122,8 @@ async fn consume<S: Business, Src: Source<S>>(store: S, source: Src, job: Job) -
 /// Reports what is received, and acts at one pass of one crash point.
 fn arm(job: &Job, stats: Arc<Stats>) {
     let mut random = fastrand::Rng::with_seed(job.seed);
-    let chosen = crashpoint::ALL[random.usize(..crashpoint::ALL.len())];
+    let passed: Vec<&'static str> = crashpoint::ALL.iter().copied().filter(|point| job.row.passes(point)).collect();
+    let chosen = passed[random.usize(..passed.len())];
     let passes = AtomicU32::new(random.u32(1..=PASSES));
     let (doom, reported) = (job.doom, AtomicU64::new(0));
     crashpoint::install(move |name| {
