@@ -83,7 +83,8 @@ pub trait Parking {
         order_key: &str,
     ) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Makes rows of these order keys that wait for a gap to close due at once: it may have.
+    /// Makes rows of these order keys that wait for a gap to close due at once: it may have. Rows in hand are left
+    /// alone: whoever has them looks after the gap with the version locked.
     fn wake_gaps(
         &mut self,
         consumer: ConsumerId,
