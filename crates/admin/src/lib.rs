@@ -1,0 +1,5 @@
+//! What operators of Oncebox do.
+
+pub mod filter;
+
+pub use filter::{Filter, FilterError};
