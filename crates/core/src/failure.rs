@@ -30,6 +30,22 @@ impl Class {
         }
     }
 
+    /// The stored number. Never changes its meaning.
+    pub fn code(self) -> i16 {
+        match self {
+            Self::Transient => 0,
+            Self::Permanent => 1,
+            Self::Unknown => 2,
+            Self::Rejected => 3,
+        }
+    }
+
+    /// Reads a stored number.
+    pub fn from_code(code: i16) -> Option<Self> {
+        let all = [Self::Transient, Self::Permanent, Self::Unknown, Self::Rejected];
+        all.into_iter().find(|class| class.code() == code)
+    }
+
     /// The class of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Transient, Self::Permanent, Self::Unknown, Self::Rejected].into_iter().find(|class| class.name() == name)
@@ -176,9 +192,10 @@ mod tests {
     }
 
     #[test]
-    fn classes_have_names() {
+    fn classes_have_names_and_numbers() {
         for class in [Class::Transient, Class::Permanent, Class::Unknown, Class::Rejected] {
             assert_eq!(Class::from_name(class.name()), Some(class));
+            assert_eq!(Class::from_code(class.code()), Some(class));
         }
         assert_eq!(Class::from_name("odd"), None);
     }

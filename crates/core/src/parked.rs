@@ -15,7 +15,8 @@
 //! into a claim with [`reclaim`](crate::store::Inbox::reclaim).
 //!
 //! A row's fence is raised with each lease, and when a lease is given back; ending it or putting it back with an older
-//! fence fails with `Fenced`. A row is not leased while an earlier row of its order key is there, dead ones included: order is kept by waiting.
+//! fence fails with `Fenced`. A row is not leased while an earlier row of its order key is there, dead ones included:
+//! order is kept by waiting.
 
 use std::future::Future;
 use std::sync::Arc;

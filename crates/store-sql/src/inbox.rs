@@ -43,12 +43,39 @@ impl<D: Dialect> Inbox for SqlTx<D> {
         bounded(patience, record(db, &queries.inbox, outcomes)).await
     }
 
-    async fn unclaim(&mut self, keys: &[(ConsumerId, Key)]) -> Result<(), StoreError> {
-        // A record that someone else committed stays, or its message would run again.
-        let keys: Vec<_> = keys.iter().filter(|place| self.claimed.remove(place)).cloned().collect();
+    async fn reclaim(&mut self, keys: &[(ConsumerId, Key)]) -> Result<Vec<bool>, StoreError> {
         let patience = self.patience();
         let (queries, _, db) = self.parts();
-        bounded(patience, unclaim(db, &queries.inbox, &keys)).await
+        let before = bounded(patience, reclaim(db, &queries.inbox, keys)).await?;
+        let done: Vec<bool> = before.iter().map(Option::is_some).collect();
+        for (place, before) in keys.iter().zip(before) {
+            let Some(before) = before else { continue };
+            // A key that this transaction claimed itself was free before, whatever was recorded since.
+            if self.claimed.insert(place.clone()) {
+                self.reclaimed.insert(place.clone(), before);
+            }
+        }
+        Ok(done)
+    }
+
+    async fn unclaim(&mut self, keys: &[(ConsumerId, Key)]) -> Result<(), StoreError> {
+        // A record that someone else committed stays, or its message would run again. One that was parked before is
+        // parked again: deleted, its message would be taken for a new one.
+        let mut free = Vec::new();
+        let mut parked = Vec::new();
+        for place in keys.iter().filter(|place| self.claimed.remove(place)) {
+            match self.reclaimed.remove(place) {
+                Some(before) => parked.push((place.0, place.1.clone(), before)),
+                None => free.push(place.clone()),
+            }
+        }
+        let patience = self.patience();
+        let (queries, _, db) = self.parts();
+        bounded(patience, async {
+            record(db, &queries.inbox, &parked).await?;
+            unclaim(db, &queries.inbox, &free).await
+        })
+        .await
     }
 }
 
@@ -163,6 +190,46 @@ pub(crate) async fn record(
         return Ok(());
     }
     Err(not_claimed("record outcomes".to_owned()))
+}
+
+/// Turns records of parked messages into claims. Answers with what each said before; `None`: it is not one.
+async fn reclaim(
+    db: &mut impl Connection,
+    queries: &InboxQueries,
+    keys: &[(ConsumerId, Key)],
+) -> Result<Vec<Option<Outcome>>, StoreError> {
+    let attempted = "reclaim keys";
+    let mut before = vec![None; keys.len()];
+    // The same key twice: it is the first one's.
+    let mut open: HashMap<Place, usize> = HashMap::with_capacity(keys.len());
+    for (at, (consumer, key)) in keys.iter().enumerate() {
+        open.entry(place(*consumer, key)).or_insert(at);
+    }
+    if open.is_empty() {
+        return Ok(before);
+    }
+    let asked = sorted(&open);
+    let found = Call::new(attempted, &queries.find_parked)
+        .column(asked.iter().map(|((consumer, _), _)| Some(*consumer)))
+        .column(asked.iter().map(|((_, key), _)| Some(&key[..])))
+        .fetch(db)
+        .await?;
+    let mut parked: Vec<Place> = Vec::with_capacity(found.len());
+    for mut row in found {
+        let place = (row.int()?, row.bytes()?);
+        let at = open.get(&place).ok_or_else(|| corrupt("a key that was not asked for"))?;
+        before[*at] = Some(Outcome::from_stored(OutcomeKind::Parked, row.bytes_or_null()?));
+        parked.push(place);
+    }
+    if parked.is_empty() {
+        return Ok(before);
+    }
+    let changed = Call::new(attempted, &queries.reclaim)
+        .column(parked.iter().map(|(consumer, _)| Some(*consumer)))
+        .column(parked.iter().map(|(_, key)| Some(&key[..])))
+        .execute(db)
+        .await?;
+    if changed == parked.len() as u64 { Ok(before) } else { Err(corrupt("other records than those that were locked")) }
 }
 
 fn not_claimed(attempted: String) -> StoreError {

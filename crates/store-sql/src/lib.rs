@@ -41,6 +41,7 @@ mod lanes;
 mod layer0;
 mod name;
 mod names;
+mod parked;
 mod queries;
 mod queue;
 mod schema;

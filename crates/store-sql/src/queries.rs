@@ -28,6 +28,7 @@ pub struct Queries {
     pub(crate) inbox: InboxQueries,
     pub(crate) queue: QueueQueries,
     pub(crate) lanes: LaneQueries,
+    pub(crate) parked: ParkedQueries,
     pub(crate) names: NameQueries,
     pub(crate) schema: SchemaQueries,
 }
@@ -38,6 +39,8 @@ pub(crate) struct InboxQueries {
     pub(crate) claim: Query,
     pub(crate) read: Query,
     pub(crate) record: Query,
+    pub(crate) find_parked: Query,
+    pub(crate) reclaim: Query,
     pub(crate) unclaim: Query,
     pub(crate) alive: Query,
 }
@@ -71,6 +74,21 @@ pub(crate) struct LaneQueries {
     pub(crate) take: Query,
     pub(crate) leave: Query,
     pub(crate) resign: Query,
+}
+
+/// See `parked.rs`.
+#[derive(Debug)]
+pub(crate) struct ParkedQueries {
+    pub(crate) park: Query,
+    pub(crate) is_blocked: Query,
+    pub(crate) pick: Query,
+    pub(crate) take: Query,
+    pub(crate) extend: Query,
+    pub(crate) release: Query,
+    pub(crate) end: Query,
+    pub(crate) put_back: Query,
+    pub(crate) note_start: Query,
+    pub(crate) forget_starts: Query,
 }
 
 /// See `names.rs`.

@@ -20,7 +20,7 @@ use crate::lanes;
 use crate::queries::{Queries, QueueQueries};
 use crate::store::{Shared, SqlStore};
 use crate::transaction::{SHORT_WAIT, SqlTx, bounded, finish};
-use crate::wire::{self, Packed, error_text, micros};
+use crate::wire::{self, Packed, error_text, micros, order_hash};
 
 /// A row that is neither inserted nor found has vanished in between.
 const TRIES_MAX: usize = 3;
@@ -135,8 +135,15 @@ async fn enqueue(
         if open.is_empty() {
             break;
         }
-        let rows = open.iter().map(|at| Packed::new(&messages[*at])).collect::<Result<Vec<_>, _>>()?;
+        let rows = open.iter().map(|at| Packed::new(&messages[*at].message)).collect::<Result<Vec<_>, _>>()?;
         let call = Call::new("enqueue messages", &queries.enqueue).value(now).value(queue.0);
+        let offered = || open.iter().map(|at| &messages[*at]);
+        let call = call
+            .column(offered().map(|message| message.lane.map(|lane| lane.0)))
+            .column(offered().map(|message| message.message.order_key.as_deref().map(order_hash)))
+            .column(offered().map(|message| message.once.as_ref().map(|(key, _)| key.as_bytes())))
+            .column(offered().map(|message| message.once.as_ref().map(|(_, fingerprint)| fingerprint.hash())))
+            .column(offered().map(|message| message.once.as_ref().map(|(_, fingerprint)| fingerprint.scheme())));
         let mut new = HashSet::new();
         for mut row in wire::bind(call, &rows).fetch(db).await? {
             new.extend(row.bytes_or_null()?);

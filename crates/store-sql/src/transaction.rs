@@ -1,6 +1,6 @@
 //! A session, and the transaction that it turns into.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use oncebox_core::error::{StoreError, StoreErrorKind};
 use oncebox_core::key::Key;
+use oncebox_core::outcome::Outcome;
 use oncebox_core::store::{ConsumerId, Ended, Session, Transaction};
 
 use crate::dialect::Dialect;
@@ -29,6 +30,8 @@ pub struct SqlTx<D: Dialect> {
     open: D::Open,
     /// The keys that this transaction claimed: the only ones whose records it may touch.
     pub(crate) claimed: HashSet<(ConsumerId, Key)>,
+    /// Those of them that were reclaimed, with what their records said before.
+    pub(crate) reclaimed: HashMap<(ConsumerId, Key), Outcome>,
 }
 
 impl<D: Dialect> SqlSession<D> {
@@ -42,7 +45,7 @@ impl<D: Dialect> Session for SqlSession<D> {
 
     async fn begin(self, lock_wait: Duration) -> Result<SqlTx<D>, StoreError> {
         let open = self.store.dialect.begin(self.idle, lock_wait).await?;
-        Ok(SqlTx { store: self.store, open, claimed: HashSet::new() })
+        Ok(SqlTx { store: self.store, open, claimed: HashSet::new(), reclaimed: HashMap::new() })
     }
 }
 
@@ -82,12 +85,12 @@ impl<D: Dialect> Transaction for SqlTx<D> {
     }
 
     async fn verify(&mut self) -> Result<(), StoreError> {
-        let Self { store, open, claimed } = self;
+        let Self { store, open, claimed, .. } = self;
         store.dialect.verify(open).await.map_err(|error| with_keys(error, claimed))
     }
 
     async fn commit(self) -> Ended<SqlSession<D>, D::Doubt> {
-        let Self { store, open, claimed } = self;
+        let Self { store, open, claimed, .. } = self;
         match store.dialect.commit(open).await {
             Ended::Committed(idle) => Ended::Committed(SqlSession { store, idle }),
             Ended::RolledBack { session, error } => {

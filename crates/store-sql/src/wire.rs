@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use oncebox_core::error::StoreError;
 use oncebox_core::message::{Headers, Message, MessageId};
-use oncebox_core::queue::Enqueue;
 use oncebox_core::time::Timestamp;
 use sha2::{Digest, Sha256};
 
@@ -15,65 +14,49 @@ const ERROR_CHARS_MAX: usize = 1000;
 
 /// What has to be computed of a message before it can be bound.
 pub(crate) struct Packed<'m> {
-    enqueue: &'m Enqueue,
+    message: &'m Message,
     headers: Option<Vec<u8>>,
-    order_hash: Option<i64>,
     made_at: i64,
     made_at_nanos: i16,
 }
 
 impl<'m> Packed<'m> {
-    pub(crate) fn new(enqueue: &'m Enqueue) -> Result<Self, StoreError> {
-        let message = &enqueue.message;
+    pub(crate) fn new(message: &'m Message) -> Result<Self, StoreError> {
         let pairs: Vec<(&str, &str)> = message.headers.iter().collect();
         let headers = if pairs.is_empty() { None } else { serde_json::to_vec(&pairs).ok() };
         let nanos = message.time.as_nanosecond();
         let made_at =
             i64::try_from(nanos.div_euclid(1000)).map_err(|_| corrupt("a time that no timestamp can hold"))?;
-        Ok(Self {
-            enqueue,
-            headers,
-            order_hash: message.order_key.as_deref().map(order_hash),
-            made_at,
-            // 0 to 999, so it fits.
-            made_at_nanos: nanos.rem_euclid(1000) as i16,
-        })
-    }
-
-    fn message(&self) -> &'m Message {
-        &self.enqueue.message
+        // 0 to 999, so it fits.
+        let made_at_nanos = nanos.rem_euclid(1000) as i16;
+        Ok(Self { message, headers, made_at, made_at_nanos })
     }
 }
 
 /// Stands in for an order key in an index; the key itself is compared too. Never changes: stored rows carry it.
-fn order_hash(order_key: &str) -> i64 {
+pub(crate) fn order_hash(order_key: &str) -> i64 {
     let digest = Sha256::digest(order_key.as_bytes());
     let mut first = [0; 8];
     first.copy_from_slice(&digest[..8]);
     i64::from_be_bytes(first)
 }
 
-/// Binds messages as columns, in the order of `queue/enqueue.sql`.
+/// Binds messages as columns, the last ones of `queue/enqueue.sql` and `parked/park.sql`.
 pub(crate) fn bind<'v>(call: Call<'v>, rows: &'v [Packed<'_>]) -> Call<'v> {
-    let once = |row: &'v Packed<'_>| row.enqueue.once.as_ref();
-    call.column(rows.iter().map(|row| row.enqueue.lane.map(|lane| lane.0)))
-        .column(rows.iter().map(|row| row.order_hash))
-        .column(rows.iter().map(|row| row.message().order_key.as_deref().map(str::as_bytes)))
-        .column(rows.iter().map(|row| once(row).map(|(key, _)| key.as_bytes())))
-        .column(rows.iter().map(|row| once(row).map(|(_, fingerprint)| fingerprint.hash())))
-        .column(rows.iter().map(|row| once(row).map(|(_, fingerprint)| fingerprint.scheme())))
-        .column(rows.iter().map(|row| row.message().id.as_ref().map(|id| id.as_str().as_bytes())))
-        .column(rows.iter().map(|row| row.message().source.as_deref().map(str::as_bytes)))
-        .column(rows.iter().map(|row| Some(row.message().kind.as_bytes())))
+    call.column(rows.iter().map(|row| row.message.order_key.as_deref().map(str::as_bytes)))
+        .column(rows.iter().map(|row| row.message.id.as_ref().map(|id| id.as_str().as_bytes())))
+        .column(rows.iter().map(|row| row.message.source.as_deref().map(str::as_bytes)))
+        .column(rows.iter().map(|row| Some(row.message.kind.as_bytes())))
         // The same 64 bits; the column is never compared.
-        .column(rows.iter().map(|row| row.message().version.map(u64::cast_signed)))
+        .column(rows.iter().map(|row| row.message.version.map(u64::cast_signed)))
         .column(rows.iter().map(|row| row.headers.as_deref()))
-        .column(rows.iter().map(|row| Some(&row.message().payload[..])))
+        .column(rows.iter().map(|row| Some(&row.message.payload[..])))
         .column(rows.iter().map(|row| Some(row.made_at)))
         .column(rows.iter().map(|row| Some(row.made_at_nanos)))
 }
 
-/// Reads a message from the columns that `queue/lease.sql` returns after the id, the count and the lane.
+/// Reads a message from the last columns that `queue/lease.sql` and `parked/take.sql` return: those that [`bind`] binds,
+/// in the same order.
 pub(crate) fn read(row: &mut Row) -> Result<Message, StoreError> {
     let order_key = text_or_null(row)?;
     let id = text_or_null(row)?;

@@ -25,6 +25,23 @@ const PLANS: &[(&str, &str)] = &[
     (include_str!("../src/queries/sqlite/queue/keep.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/queue/release.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/queue/extend.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/inbox/find_parked.sql"), "USING PRIMARY KEY (consumer=? AND key=?)"),
+    (include_str!("../src/queries/sqlite/inbox/reclaim.sql"), "USING PRIMARY KEY (consumer=? AND key=?)"),
+    (
+        include_str!("../src/queries/sqlite/parked/is_blocked.sql"),
+        "oncebox_parked_blocking (consumer=? AND order_hash=?)",
+    ),
+    (include_str!("../src/queries/sqlite/parked/pick.sql"), "oncebox_parked_due (consumer=? AND due_at<?)"),
+    (
+        include_str!("../src/queries/sqlite/parked/pick.sql"),
+        "oncebox_parked_blocking (consumer=? AND order_hash=? AND id<?)",
+    ),
+    (include_str!("../src/queries/sqlite/parked/take.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/parked/end.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/parked/put_back.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/parked/release.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/parked/extend.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/parked/forget_starts.sql"), "USING PRIMARY KEY (consumer=? AND key=?)"),
 ];
 
 #[tokio::test]

@@ -199,6 +199,10 @@ impl Parking for MemoryTx {
             return Err(fenced(attempted));
         }
         for receipt in rows {
+            // Gone already if it is named twice.
+            if db.state().parked.in_hand(*receipt).is_none() {
+                return Err(fenced(attempted));
+            }
             set_row(db, receipt.row, None);
         }
         Ok(())

@@ -20,7 +20,9 @@ use super::Dialect;
 use crate::connection::{Call, Connection};
 use crate::error::{ours, read};
 use crate::name::Identifier;
-use crate::queries::{InboxQueries, LaneQueries, NameQueries, Queries, Query, QueueQueries, SchemaQueries};
+use crate::queries::{
+    InboxQueries, LaneQueries, NameQueries, ParkedQueries, Queries, Query, QueueQueries, SchemaQueries,
+};
 use crate::schema::Migration;
 
 /// The oldest server version that is supported, as `server_version_num`.
@@ -169,6 +171,7 @@ impl Dialect for PostgresDialect {
     const MIGRATIONS: &'static [Migration] = &[
         Migration { version: 1, name: "inbox", sql: include_str!("../migrations/postgres/0001_inbox.sql") },
         Migration { version: 2, name: "queue", sql: include_str!("../migrations/postgres/0002_queue.sql") },
+        Migration { version: 3, name: "parked", sql: include_str!("../migrations/postgres/0003_parked.sql") },
     ];
 
     fn place(&self) -> &str {
@@ -314,6 +317,8 @@ impl Dialect for PostgresDialect {
                 claim: query(include_str!("../queries/postgres/inbox/claim.sql")),
                 read: query(include_str!("../queries/postgres/inbox/read.sql")),
                 record: query(include_str!("../queries/postgres/inbox/record.sql")),
+                find_parked: query(include_str!("../queries/postgres/inbox/find_parked.sql")),
+                reclaim: query(include_str!("../queries/postgres/inbox/reclaim.sql")),
                 unclaim: query(include_str!("../queries/postgres/inbox/unclaim.sql")),
                 alive: query(include_str!("../queries/postgres/inbox/alive.sql")),
             },
@@ -341,6 +346,18 @@ impl Dialect for PostgresDialect {
                 take: query(include_str!("../queries/postgres/lanes/take.sql")),
                 leave: query(include_str!("../queries/postgres/lanes/leave.sql")),
                 resign: query(include_str!("../queries/postgres/lanes/resign.sql")),
+            },
+            parked: ParkedQueries {
+                park: query(include_str!("../queries/postgres/parked/park.sql")),
+                is_blocked: query(include_str!("../queries/postgres/parked/is_blocked.sql")),
+                pick: query(include_str!("../queries/postgres/parked/pick.sql")),
+                take: query(include_str!("../queries/postgres/parked/take.sql")),
+                extend: query(include_str!("../queries/postgres/parked/extend.sql")),
+                release: query(include_str!("../queries/postgres/parked/release.sql")),
+                end: query(include_str!("../queries/postgres/parked/end.sql")),
+                put_back: query(include_str!("../queries/postgres/parked/put_back.sql")),
+                note_start: query(include_str!("../queries/postgres/parked/note_start.sql")),
+                forget_starts: query(include_str!("../queries/postgres/parked/forget_starts.sql")),
             },
             names: NameQueries {
                 add_consumer: query(include_str!("../queries/postgres/names/add_consumer.sql")),

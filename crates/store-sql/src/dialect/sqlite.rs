@@ -21,7 +21,9 @@ use tokio::time::{Instant, timeout};
 use super::Dialect;
 use crate::connection::Call;
 use crate::error::{ours, read};
-use crate::queries::{InboxQueries, LaneQueries, NameQueries, Queries, Query, QueueQueries, SchemaQueries};
+use crate::queries::{
+    InboxQueries, LaneQueries, NameQueries, ParkedQueries, Queries, Query, QueueQueries, SchemaQueries,
+};
 use crate::schema::Migration;
 
 /// Older ones can damage a write-ahead log when it is reset.
@@ -175,6 +177,7 @@ impl Dialect for SqliteDialect {
     const MIGRATIONS: &'static [Migration] = &[
         Migration { version: 1, name: "inbox", sql: include_str!("../migrations/sqlite/0001_inbox.sql") },
         Migration { version: 2, name: "queue", sql: include_str!("../migrations/sqlite/0002_queue.sql") },
+        Migration { version: 3, name: "parked", sql: include_str!("../migrations/sqlite/0003_parked.sql") },
     ];
 
     fn place(&self) -> &str {
@@ -320,6 +323,8 @@ impl Dialect for SqliteDialect {
                 claim: query(include_str!("../queries/sqlite/inbox/claim.sql")),
                 read: query(include_str!("../queries/sqlite/inbox/read.sql")),
                 record: query(include_str!("../queries/sqlite/inbox/record.sql")),
+                find_parked: query(include_str!("../queries/sqlite/inbox/find_parked.sql")),
+                reclaim: query(include_str!("../queries/sqlite/inbox/reclaim.sql")),
                 unclaim: query(include_str!("../queries/sqlite/inbox/unclaim.sql")),
                 alive: query(include_str!("../queries/sqlite/inbox/alive.sql")),
             },
@@ -347,6 +352,18 @@ impl Dialect for SqliteDialect {
                 take: query(include_str!("../queries/sqlite/lanes/take.sql")),
                 leave: query(include_str!("../queries/sqlite/lanes/leave.sql")),
                 resign: query(include_str!("../queries/sqlite/lanes/resign.sql")),
+            },
+            parked: ParkedQueries {
+                park: query(include_str!("../queries/sqlite/parked/park.sql")),
+                is_blocked: query(include_str!("../queries/sqlite/parked/is_blocked.sql")),
+                pick: query(include_str!("../queries/sqlite/parked/pick.sql")),
+                take: query(include_str!("../queries/sqlite/parked/take.sql")),
+                extend: query(include_str!("../queries/sqlite/parked/extend.sql")),
+                release: query(include_str!("../queries/sqlite/parked/release.sql")),
+                end: query(include_str!("../queries/sqlite/parked/end.sql")),
+                put_back: query(include_str!("../queries/sqlite/parked/put_back.sql")),
+                note_start: query(include_str!("../queries/sqlite/parked/note_start.sql")),
+                forget_starts: query(include_str!("../queries/sqlite/parked/forget_starts.sql")),
             },
             names: NameQueries {
                 add_consumer: query(include_str!("../queries/sqlite/names/add_consumer.sql")),

@@ -45,6 +45,7 @@ pub async fn every_kind_of_outcome_comes_back_marked_as_replayed<F: StoreFixture
         ("rejected without words", Outcome::of(OutcomeKind::Rejected)),
         ("already applied", Outcome::of(OutcomeKind::AlreadyApplied)),
         ("stale", Outcome::of(OutcomeKind::Stale)),
+        ("parked", Outcome::of(OutcomeKind::Parked)),
     ];
     for (id, outcome) in outcomes {
         let request = request(consumer, id);

@@ -1,0 +1,243 @@
+//! The parked role: messages that are set aside, leased with fences when they are due.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+use oncebox_core::error::{StoreError, StoreErrorKind};
+use oncebox_core::failure::Class;
+use oncebox_core::key::Key;
+use oncebox_core::parked::{LeasedPark, Park, ParkLease, ParkReceipt, Parking, Verdict};
+use oncebox_core::planted;
+use oncebox_core::store::ConsumerId;
+use oncebox_core::time::Timestamp;
+
+use crate::connection::{Call, Connection, Row, corrupt};
+use crate::dialect::Dialect;
+use crate::queries::{ParkedQueries, Query};
+use crate::transaction::{SqlTx, bounded};
+use crate::wire::{self, Packed, error_text, micros, order_hash};
+
+impl<D: Dialect> Parking for SqlTx<D> {
+    async fn park(&mut self, parks: &[Park]) -> Result<Vec<bool>, StoreError> {
+        if parks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let patience = self.patience();
+        let (queries, now, db) = self.parts();
+        bounded(patience, park(db, &queries.parked, now, parks)).await
+    }
+
+    async fn is_blocked(&mut self, consumer: ConsumerId, order_keys: &[&str]) -> Result<Vec<bool>, StoreError> {
+        if order_keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let patience = self.patience();
+        let (queries, _, db) = self.parts();
+        bounded(patience, is_blocked(db, &queries.parked, consumer, order_keys)).await
+    }
+
+    async fn lease_parked(&mut self, request: &ParkLease) -> Result<Vec<LeasedPark>, StoreError> {
+        let patience = self.patience();
+        let (queries, now, db) = self.parts();
+        bounded(patience, lease(db, &queries.parked, now, request)).await
+    }
+
+    async fn extend_parked(&mut self, rows: &[ParkReceipt], lease: Duration) -> Result<(), StoreError> {
+        let patience = self.patience();
+        let (queries, now, db) = self.parts();
+        let work = make_due(db, "extend leases of parked messages", &queries.parked.extend, now, rows, lease);
+        bounded(patience, work).await
+    }
+
+    async fn end_parked(&mut self, rows: &[ParkReceipt]) -> Result<(), StoreError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let attempted = "end parked messages";
+        let patience = self.patience();
+        let (queries, _, db) = self.parts();
+        let ended = bounded(patience, receipts(Call::new(attempted, &queries.parked.end), rows).execute(db)).await?;
+        fence(attempted, ended, rows.len())
+    }
+
+    async fn put_back(&mut self, rows: &[(ParkReceipt, Verdict)]) -> Result<(), StoreError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let patience = self.patience();
+        let (queries, now, db) = self.parts();
+        bounded(patience, put_back(db, &queries.parked, now, rows)).await
+    }
+
+    async fn release_parked(&mut self, rows: &[ParkReceipt], delay: Duration) -> Result<(), StoreError> {
+        let patience = self.patience();
+        let (queries, now, db) = self.parts();
+        bounded(patience, make_due(db, "release parked messages", &queries.parked.release, now, rows, delay)).await
+    }
+
+    async fn note_start(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
+        let patience = self.patience();
+        let (queries, now, db) = self.parts();
+        let call = Call::new("note a start", &queries.parked.note_start).value(now).value(consumer.0);
+        let rows = bounded(patience, call.value(key.as_bytes()).fetch(db)).await?;
+        rows.into_iter().next().ok_or_else(|| corrupt("no count of starts"))?.int()
+    }
+
+    async fn forget_starts(&mut self, keys: &[(ConsumerId, Key)]) -> Result<(), StoreError> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let patience = self.patience();
+        let (queries, _, db) = self.parts();
+        let call = Call::new("forget starts", &queries.parked.forget_starts)
+            .column(keys.iter().map(|(consumer, _)| Some(consumer.0)))
+            .column(keys.iter().map(|(_, key)| Some(key.as_bytes())));
+        bounded(patience, call.execute(db)).await.map(drop)
+    }
+}
+
+/// What a verdict becomes before it can be bound.
+struct Words {
+    cause: String,
+    reason: String,
+}
+
+impl Words {
+    fn of(verdict: &Verdict) -> Self {
+        Self { cause: error_text(verdict.cause.as_str()), reason: error_text(&verdict.reason) }
+    }
+}
+
+/// Binds verdicts as columns: the state, the delay, the class, the cause, the reason, the attempts.
+fn verdicts<'v>(call: Call<'v>, verdicts: impl Iterator<Item = &'v Verdict> + Clone, words: &'v [Words]) -> Call<'v> {
+    let attempts = |verdict: &Verdict| i32::try_from(verdict.attempts).unwrap_or(i32::MAX);
+    call.column(verdicts.clone().map(|verdict| Some(verdict.waits.code())))
+        .column(verdicts.clone().map(|verdict| verdict.waits.delay().map(micros)))
+        .column(verdicts.clone().map(|verdict| verdict.class.map(Class::code)))
+        .column(words.iter().map(|words| Some(words.cause.as_bytes())))
+        .column(words.iter().map(|words| Some(words.reason.as_bytes())))
+        .column(verdicts.map(|verdict| Some(attempts(verdict))))
+}
+
+fn receipts<'v>(call: Call<'v>, rows: &[ParkReceipt]) -> Call<'v> {
+    call.column(rows.iter().map(|row| Some(row.row))).column(rows.iter().map(|row| Some(row.fence)))
+}
+
+async fn park(
+    db: &mut impl Connection,
+    queries: &ParkedQueries,
+    now: Option<i64>,
+    parks: &[Park],
+) -> Result<Vec<bool>, StoreError> {
+    let packed = parks.iter().map(|park| Packed::new(&park.message)).collect::<Result<Vec<_>, _>>()?;
+    let words: Vec<Words> = parks.iter().map(|park| Words::of(&park.verdict)).collect();
+    let call = Call::new("park messages", &queries.park)
+        .value(now)
+        .column(parks.iter().map(|park| Some(park.consumer.0)))
+        .column(parks.iter().map(|park| Some(park.key.as_bytes())))
+        .column(parks.iter().map(|park| Some(park.fingerprint.hash())))
+        .column(parks.iter().map(|park| Some(park.fingerprint.scheme())))
+        .column(parks.iter().map(|park| Some(i16::from(park.owns_record))))
+        .column(parks.iter().map(|park| park.order_key.as_deref().map(order_hash)))
+        .column(parks.iter().map(|park| park.order_key.as_deref().map(str::as_bytes)));
+    let call = wire::bind(verdicts(call, parks.iter().map(|park| &park.verdict), &words), &packed);
+    let mut added = HashSet::new();
+    for mut row in call.fetch(db).await? {
+        let place: (i16, Bytes, i64, i16) = (row.int()?, row.bytes()?, row.int()?, row.int()?);
+        added.insert(place);
+    }
+    // Taken out as it is answered: of two in one call that are the same, the first was added.
+    let answer = |park: &Park| {
+        let key = Bytes::copy_from_slice(park.key.as_bytes());
+        added.remove(&(park.consumer.0, key, park.fingerprint.hash(), park.fingerprint.scheme()))
+    };
+    Ok(parks.iter().map(answer).collect())
+}
+
+async fn is_blocked(
+    db: &mut impl Connection,
+    queries: &ParkedQueries,
+    consumer: ConsumerId,
+    order_keys: &[&str],
+) -> Result<Vec<bool>, StoreError> {
+    let call = Call::new("look for parked messages", &queries.is_blocked)
+        .value(consumer.0)
+        .column(order_keys.iter().map(|key| Some(order_hash(key))))
+        .column(order_keys.iter().map(|key| Some(key.as_bytes())));
+    let mut blocked = vec![false; order_keys.len()];
+    for mut row in call.fetch(db).await? {
+        let at: usize = row.int()?;
+        *blocked.get_mut(at).ok_or_else(|| corrupt("an order key that was not asked for"))? = true;
+    }
+    Ok(blocked)
+}
+
+async fn lease(
+    db: &mut impl Connection,
+    queries: &ParkedQueries,
+    now: Option<i64>,
+    request: &ParkLease,
+) -> Result<Vec<LeasedPark>, StoreError> {
+    let attempted = "lease parked messages";
+    let max = i64::try_from(request.max).unwrap_or(i64::MAX);
+    let picked = Call::new(attempted, &queries.pick).value(now).value(request.consumer.0).value(max).fetch(db).await?;
+    let picked = picked.into_iter().map(|mut row| row.int()).collect::<Result<Vec<i64>, _>>()?;
+    if picked.is_empty() {
+        return Ok(Vec::new());
+    }
+    let take = Call::new(attempted, &queries.take).value(now).value(micros(request.lease));
+    let taken = take.column(picked.iter().copied().map(Some)).fetch(db).await?;
+    let mut leased = taken.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    // A statement that changes rows returns them in any order.
+    let places: HashMap<i64, usize> = picked.into_iter().enumerate().map(|(at, row)| (row, at)).collect();
+    leased.sort_unstable_by_key(|leased| places.get(&leased.receipt.row).copied());
+    Ok(leased)
+}
+
+fn read(mut row: Row) -> Result<LeasedPark, StoreError> {
+    let receipt = ParkReceipt { row: row.int()?, fence: row.int()? };
+    let (owns_record, attempts, parked_at): (i64, u32, i64) = (row.int()?, row.int()?, row.int()?);
+    let parked_at = Timestamp::from_microsecond(parked_at).map_err(|_| corrupt("a time that no timestamp can hold"))?;
+    Ok(LeasedPark { receipt, message: wire::read(&mut row)?, owns_record: owns_record != 0, attempts, parked_at })
+}
+
+async fn put_back(
+    db: &mut impl Connection,
+    queries: &ParkedQueries,
+    now: Option<i64>,
+    rows: &[(ParkReceipt, Verdict)],
+) -> Result<(), StoreError> {
+    let attempted = "put back parked messages";
+    let words: Vec<Words> = rows.iter().map(|(_, verdict)| Words::of(verdict)).collect();
+    let call = Call::new(attempted, &queries.put_back)
+        .value(now)
+        .column(rows.iter().map(|(receipt, _)| Some(receipt.row)))
+        .column(rows.iter().map(|(receipt, _)| Some(receipt.fence)));
+    let changed = verdicts(call, rows.iter().map(|(_, verdict)| verdict), &words).execute(db).await?;
+    fence(attempted, changed, rows.len())
+}
+
+/// Makes rows that are still ours due after this long, by `query`. The others are left alone.
+async fn make_due(
+    db: &mut impl Connection,
+    attempted: &'static str,
+    query: &Query,
+    now: Option<i64>,
+    rows: &[ParkReceipt],
+    after: Duration,
+) -> Result<(), StoreError> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    receipts(Call::new(attempted, query).value(now).value(micros(after)), rows).execute(db).await.map(drop)
+}
+
+/// Fails if fewer rows were changed than asked for.
+fn fence(attempted: &'static str, changed: u64, asked: usize) -> Result<(), StoreError> {
+    if changed == asked as u64 || planted::is("no-fence") {
+        return Ok(());
+    }
+    let why = "a lease ran out and its message has a new owner";
+    Err(StoreError::new(StoreErrorKind::Fenced, attempted, why))
+}

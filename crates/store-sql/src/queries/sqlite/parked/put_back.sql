@@ -1,0 +1,10 @@
+-- Puts rows back that are still in hand under these fences, with what is known now (primary key). Fewer than asked for:
+-- one has a new owner. Without a delay a row is dead. The plus sign keeps the planner off the index of due rows.
+with clock as materialized (select coalesce($1, cast(unixepoch('subsec') * 1000000 as integer)) as now)
+update oncebox_parked
+set fence = oncebox_parked.fence + 1, state = value ->> 2, due_at = (select now from clock) + (value ->> 3),
+    class = value ->> 4, cause = cast(unhex(value ->> 5) as text), reason = cast(unhex(value ->> 6) as text),
+    attempts = value ->> 7, last_at = (select now from clock)
+from json_each($2) as verdict
+where oncebox_parked.id = verdict.value ->> 0 and oncebox_parked.fence = verdict.value ->> 1
+    and +oncebox_parked.due_at is not null

@@ -1,0 +1,225 @@
+//! The inbox record is the arbiter: parked, or a claim, and never both.
+
+use oncebox_core::parked::ParkStore;
+use oncebox_core::{Claim, ClaimRequest, ConsumerId, Inbox, Key, Outcome, OutcomeKind, Store, Transaction};
+use tokio::task::JoinSet;
+
+use crate::eventually::stays_pending;
+use crate::store::steps::{begin, claim, claim_and_commit, commit, consumer, look, request};
+use crate::store::{Setup, StoreFixture};
+
+/// What the record of a parked message keeps beside its outcome, in every case: it must not survive the reclaim.
+fn kept() -> Outcome {
+    Outcome::from_stored(OutcomeKind::Parked, Some("why".into()))
+}
+
+fn place(request: &ClaimRequest) -> (ConsumerId, Key) {
+    (request.consumer, request.key.clone())
+}
+
+/// Claims and records as parked, as whoever parks a message does.
+async fn set_aside<S: Store>(store: &S, requests: &[&ClaimRequest]) {
+    let mut tx = begin(store).await;
+    for request in requests {
+        assert_eq!(claim(&mut tx, request).await, Claim::Fresh);
+        let (consumer, key) = place(request);
+        tx.record(&[(consumer, key, kept())]).await.expect("the outcome of a claimed key can be recorded");
+    }
+    commit(tx).await;
+}
+
+async fn reclaim<T: Inbox>(tx: &mut T, requests: &[&ClaimRequest]) -> Vec<bool> {
+    let keys: Vec<_> = requests.iter().map(|request| place(request)).collect();
+    tx.reclaim(&keys).await.expect("records can be reclaimed")
+}
+
+/// Reclaims in a transaction of its own and commits it.
+async fn reclaim_and_commit<S: Store>(store: &S, request: &ClaimRequest) -> bool {
+    let mut tx = begin(store).await;
+    let answers = reclaim(&mut tx, &[request]).await;
+    commit(tx).await;
+    assert_eq!(answers.len(), 1, "one key gets one answer");
+    answers[0]
+}
+
+async fn stored<S: Store>(store: &S, request: &ClaimRequest) -> Outcome {
+    match look(store, request).await {
+        Claim::Duplicate(earlier) => earlier.outcome,
+        other => panic!("expected a duplicate, got {other:?}"),
+    }
+}
+
+/// A redelivery of a parked message learns that it is safe and not done.
+pub async fn a_claim_of_a_parked_message_says_so<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let request = request(consumer(&setup.store, "billing").await, "a");
+    set_aside(&setup.store, &[&request]).await;
+    assert_eq!(stored(&setup.store, &request).await, kept());
+}
+
+/// Whoever comes first runs the message; the next finds it done.
+pub async fn a_parked_record_is_reclaimed_once<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let request = request(consumer(&setup.store, "billing").await, "a");
+    set_aside(&setup.store, &[&request]).await;
+    assert!(reclaim_and_commit(&setup.store, &request).await);
+    assert!(!reclaim_and_commit(&setup.store, &request).await);
+    let mut tx = begin(&setup.store).await;
+    assert_eq!(reclaim(&mut tx, &[&request]).await, [false]);
+    tx.rollback().await;
+}
+
+/// What was applied or rejected, and what was never seen, is not reclaimed, and stays as it is.
+pub async fn only_parked_records_are_reclaimed<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let billing = consumer(store, "billing").await;
+    let (applied, rejected, unknown) = (request(billing, "applied"), request(billing, "no"), request(billing, "new"));
+    claim_and_commit(store, &applied).await;
+    let mut tx = begin(store).await;
+    claim(&mut tx, &rejected).await;
+    let outcome = (billing, rejected.key.clone(), Outcome::rejected("closed"));
+    tx.record(&[outcome]).await.expect("the outcome of a claimed key can be recorded");
+    commit(tx).await;
+    for request in [&applied, &rejected, &unknown] {
+        assert!(!reclaim_and_commit(store, request).await);
+    }
+    assert_eq!(stored(store, &applied).await, Outcome::applied());
+    assert_eq!(stored(store, &rejected).await, Outcome::rejected("closed"));
+    assert_eq!(look(store, &unknown).await, Claim::Fresh);
+}
+
+/// Many at once, answered in their order; the same twice is reclaimed once; another consumer's record is not touched.
+pub async fn a_batch_of_reclaims_is_answered_in_its_order<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let (billing, shipping) = (consumer(store, "billing").await, consumer(store, "shipping").await);
+    let [z, applied, a, m] = ["z", "applied", "a", "m"].map(|id| request(billing, id));
+    let elsewhere = request(shipping, "a");
+    set_aside(store, &[&z, &a, &m, &elsewhere]).await;
+    claim_and_commit(store, &applied).await;
+    let mut tx = begin(store).await;
+    assert!(reclaim(&mut tx, &[]).await.is_empty());
+    assert_eq!(reclaim(&mut tx, &[&z, &applied, &a, &z]).await, [true, false, true, false]);
+    commit(tx).await;
+    assert_eq!(stored(store, &a).await, Outcome::applied());
+    assert_eq!(stored(store, &m).await, kept());
+    assert_eq!(stored(store, &elsewhere).await, kept());
+}
+
+/// After a rollback it is parked as before, and can be reclaimed again.
+pub async fn a_reclaim_that_rolled_back_leaves_it_parked<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let request = request(consumer(&setup.store, "billing").await, "a");
+    set_aside(&setup.store, &[&request]).await;
+    for _ in 0..2 {
+        let mut tx = begin(&setup.store).await;
+        assert_eq!(reclaim(&mut tx, &[&request]).await, [true]);
+        tx.rollback().await;
+        assert_eq!(stored(&setup.store, &request).await, kept());
+    }
+}
+
+/// A reclaimed record is a claim like any other: nothing need be written more.
+pub async fn a_reclaimed_record_counts_as_applied_with_no_result<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let request = request(consumer(&setup.store, "billing").await, "a");
+    set_aside(&setup.store, &[&request]).await;
+    assert!(reclaim_and_commit(&setup.store, &request).await);
+    assert_eq!(stored(&setup.store, &request).await, Outcome::applied());
+}
+
+/// Whoever reclaimed a record may record its outcome, parked again included, and reclaim that once more.
+pub async fn a_reclaimed_record_takes_an_outcome<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let request = request(consumer(store, "billing").await, "a");
+    set_aside(store, &[&request]).await;
+    for outcome in [Outcome::of(OutcomeKind::Parked), kept(), Outcome::rejected("closed")] {
+        let mut tx = begin(store).await;
+        assert_eq!(reclaim(&mut tx, &[&request]).await, [true]);
+        let (consumer, key) = place(&request);
+        tx.record(&[(consumer, key, outcome.clone())]).await.expect("a reclaimed record takes an outcome");
+        commit(tx).await;
+        assert_eq!(stored(store, &request).await, outcome);
+    }
+}
+
+/// Taking back a reclaim parks the record again. Were it deleted, a redelivery would run beside the parked message.
+pub async fn an_unclaimed_reclaim_is_parked_as_before<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let billing = consumer(store, "billing").await;
+    let (parked, fresh, both) = (request(billing, "parked"), request(billing, "fresh"), request(billing, "both"));
+    set_aside(store, &[&parked]).await;
+    let mut tx = begin(store).await;
+    assert_eq!(reclaim(&mut tx, &[&parked]).await, [true]);
+    assert_eq!(claim(&mut tx, &fresh).await, Claim::Fresh);
+    // Claimed, parked and reclaimed in one transaction: it was free before.
+    assert_eq!(claim(&mut tx, &both).await, Claim::Fresh);
+    tx.record(&[(billing, both.key.clone(), kept())]).await.expect("the outcome of a claimed key can be recorded");
+    assert_eq!(reclaim(&mut tx, &[&both]).await, [true]);
+    let keys: Vec<_> = [&fresh, &parked, &both].map(place).into();
+    tx.unclaim(&keys).await.expect("claims can be taken back");
+    let outcome = [(billing, parked.key.clone(), Outcome::rejected("too late"))];
+    assert!(tx.record(&outcome).await.is_err(), "it is no claim of this transaction any more");
+    assert_eq!(reclaim(&mut tx, &[&parked]).await, [true], "and can be reclaimed again");
+    tx.unclaim(&[place(&parked)]).await.expect("claims can be taken back");
+    commit(tx).await;
+    assert_eq!(stored(store, &parked).await, kept());
+    assert_eq!(look(store, &fresh).await, Claim::Fresh);
+    assert_eq!(look(store, &both).await, Claim::Fresh);
+}
+
+fn reclaim_beside<S: Store>(store: &S, request: &ClaimRequest) -> JoinSet<bool> {
+    let (store, request) = (store.clone(), request.clone());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { reclaim_and_commit(&store, &request).await });
+    tasks
+}
+
+/// Of two at once, the second is not answered before the first's fate is known.
+pub async fn a_second_reclaim_waits_and_learns_that_the_first_committed<F: StoreFixture<Store: ParkStore>>(
+    setup: Setup<F>,
+) {
+    let request = request(consumer(&setup.store, "billing").await, "a");
+    set_aside(&setup.store, &[&request]).await;
+    let mut first = begin(&setup.store).await;
+    assert_eq!(reclaim(&mut first, &[&request]).await, [true]);
+    let mut second = reclaim_beside(&setup.store, &request);
+    assert!(stays_pending(second.join_next()).await, "the second was answered while the first was open");
+    commit(first).await;
+    assert_eq!(second.join_all().await, [false]);
+    assert_eq!(stored(&setup.store, &request).await, Outcome::applied());
+}
+
+/// And succeeds if the first rolled back.
+pub async fn a_second_reclaim_waits_and_succeeds_if_the_first_rolled_back<F: StoreFixture<Store: ParkStore>>(
+    setup: Setup<F>,
+) {
+    let request = request(consumer(&setup.store, "billing").await, "a");
+    set_aside(&setup.store, &[&request]).await;
+    let mut first = begin(&setup.store).await;
+    assert_eq!(reclaim(&mut first, &[&request]).await, [true]);
+    let mut second = reclaim_beside(&setup.store, &request);
+    assert!(stays_pending(second.join_next()).await, "the second was answered while the first was open");
+    first.rollback().await;
+    assert_eq!(second.join_all().await, [true]);
+}
+
+/// Batches that name the same keys in opposite order wait for each other and do not deadlock; each key goes to one.
+pub async fn reclaims_in_opposite_order_both_end<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    const KEYS: usize = 50;
+    let store = &setup.store;
+    let billing = consumer(store, "billing").await;
+    for round in 0..5 {
+        let requests: Vec<ClaimRequest> = (0..KEYS).map(|n| request(billing, &format!("{round}-{n}"))).collect();
+        set_aside(store, &requests.iter().collect::<Vec<_>>()).await;
+        let mut tasks = JoinSet::new();
+        for turned in [false, true] {
+            let (store, mut keys) = (store.clone(), requests.iter().map(place).collect::<Vec<_>>());
+            if turned {
+                keys.reverse();
+            }
+            tasks.spawn(async move {
+                let mut tx = begin(&store).await;
+                let answers = tx.reclaim(&keys).await.expect("batches in opposite order do not deadlock");
+                commit(tx).await;
+                answers.into_iter().filter(|done| *done).count()
+            });
+        }
+        assert_eq!(tasks.join_all().await.into_iter().sum::<usize>(), KEYS);
+    }
+}
