@@ -177,6 +177,16 @@ impl Quarantine for MemoryTx {
         let Some(mut row) = row(db, id).filter(Row::is_dead) else { return Ok(Superseded::Refused) };
         let old = row.park.clone();
         let same_key = old.owns_record && old.key == with.key;
+        let twin = |(other, row): (&i64, &Row)| {
+            let park = &row.park;
+            let place = (park.consumer, &park.key, park.fingerprint);
+            *other != id && place == (with.consumer, &with.key, with.fingerprint)
+        };
+        if db.state().parked.rows.iter().any(twin) {
+            return Ok(Superseded::Taken);
+        }
+        let owner = find_parked(db.state(), old.consumer, &old.key, old.fingerprint).filter(|_| old.owns_record);
+        let owner = owner.map_or(with.consumer, |(owner, _)| owner);
         if !same_key && find_record(db.state(), with.consumer, &with.key).is_some() {
             return Ok(Superseded::Taken);
         }
@@ -190,7 +200,7 @@ impl Quarantine for MemoryTx {
             }
             let (fingerprint, outcome) = (with.fingerprint, Outcome::of(OutcomeKind::Parked));
             let record = Record { fingerprint, outcome, id_hash: None, processed_at };
-            set_record(db, (with.consumer, with.key.clone()), Some(record));
+            set_record(db, (owner, with.key.clone()), Some(record));
         }
         withdraw(db, row.replay);
         // Its place and its past stay; only what it says is new.

@@ -20,6 +20,7 @@ use super::Dialect;
 use crate::connection::{Call, Connection};
 use crate::error::{ours, read};
 use crate::name::Identifier;
+use crate::operator_queries::OperatorQueries;
 use crate::queries::{
     InboxQueries, LaneQueries, NameQueries, ParkedQueries, Queries, Query, QueueQueries, SchemaQueries,
 };
@@ -172,6 +173,7 @@ impl Dialect for PostgresDialect {
         Migration { version: 1, name: "inbox", sql: include_str!("../migrations/postgres/0001_inbox.sql") },
         Migration { version: 2, name: "queue", sql: include_str!("../migrations/postgres/0002_queue.sql") },
         Migration { version: 3, name: "parked", sql: include_str!("../migrations/postgres/0003_parked.sql") },
+        Migration { version: 4, name: "operators", sql: include_str!("../migrations/postgres/0004_operators.sql") },
     ];
 
     fn place(&self) -> &str {
@@ -359,6 +361,7 @@ impl Dialect for PostgresDialect {
                 note_start: query(include_str!("../queries/postgres/parked/note_start.sql")),
                 forget_starts: query(include_str!("../queries/postgres/parked/forget_starts.sql")),
             },
+            operators: OperatorQueries::postgres(query),
             names: NameQueries {
                 add_consumer: query(include_str!("../queries/postgres/names/add_consumer.sql")),
                 find_consumer: query(include_str!("../queries/postgres/names/find_consumer.sql")),

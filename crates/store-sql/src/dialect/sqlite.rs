@@ -21,6 +21,7 @@ use tokio::time::{Instant, timeout};
 use super::Dialect;
 use crate::connection::Call;
 use crate::error::{ours, read};
+use crate::operator_queries::OperatorQueries;
 use crate::queries::{
     InboxQueries, LaneQueries, NameQueries, ParkedQueries, Queries, Query, QueueQueries, SchemaQueries,
 };
@@ -178,6 +179,7 @@ impl Dialect for SqliteDialect {
         Migration { version: 1, name: "inbox", sql: include_str!("../migrations/sqlite/0001_inbox.sql") },
         Migration { version: 2, name: "queue", sql: include_str!("../migrations/sqlite/0002_queue.sql") },
         Migration { version: 3, name: "parked", sql: include_str!("../migrations/sqlite/0003_parked.sql") },
+        Migration { version: 4, name: "operators", sql: include_str!("../migrations/sqlite/0004_operators.sql") },
     ];
 
     fn place(&self) -> &str {
@@ -365,6 +367,7 @@ impl Dialect for SqliteDialect {
                 note_start: query(include_str!("../queries/sqlite/parked/note_start.sql")),
                 forget_starts: query(include_str!("../queries/sqlite/parked/forget_starts.sql")),
             },
+            operators: OperatorQueries::sqlite(query),
             names: NameQueries {
                 add_consumer: query(include_str!("../queries/sqlite/names/add_consumer.sql")),
                 find_consumer: query(include_str!("../queries/sqlite/names/find_consumer.sql")),
