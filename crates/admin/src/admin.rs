@@ -1,7 +1,7 @@
 //! The operations, and how each gets its transaction.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use oncebox_core::audit::{Action, Audits};
@@ -10,8 +10,8 @@ use oncebox_core::key::KeyError;
 use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore};
 use oncebox_core::replay::ReplayId;
 use oncebox_core::{
-    Clock, ConsumerId, Ended, Fingerprint, Fingerprinter, Key, KeyStrategy, Message, Session, StoreError, SystemClock,
-    Timestamp, Transaction,
+    Clock, ConsumerId, Ended, Fingerprint, Fingerprinter, Key, KeyStrategy, Message, Session, Store, StoreError,
+    SystemClock, Timestamp, Transaction,
 };
 
 use crate::actor::Actor;
@@ -30,8 +30,10 @@ pub type Identify = dyn Fn(&Message) -> Result<(Key, Fingerprint), KeyError> + S
 pub type Readable = dyn Fn(&Message) -> Result<(), String> + Send + Sync;
 
 /// What operators do on a store. Cheap to clone.
-pub struct Admin<S> {
+pub struct Admin<S: Store> {
     store: S,
+    /// A connection that the last transaction left, for the next one.
+    idle: Arc<Mutex<Option<S::Session>>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) identify: Arc<Identify>,
     pub(crate) readable: Option<Arc<Readable>>,
@@ -45,7 +47,7 @@ impl<S: QuarantineStore> Admin<S> {
             let key = KeyStrategy::MessageId.key(message, None)?;
             Ok((key, fingerprinter.fingerprint(message)))
         };
-        Self { store, clock: Arc::new(SystemClock), identify: Arc::new(identify), readable: None }
+        Self { store, idle: Arc::default(), clock: Arc::new(SystemClock), identify: Arc::new(identify), readable: None }
     }
 
     /// Ages are judged by this clock, and ids of edited messages come from it.
@@ -76,7 +78,7 @@ impl<S: QuarantineStore> Admin<S> {
     pub async fn consumers(&self) -> Result<Vec<KnownConsumer>, Error> {
         let mut tx = self.begin().await?;
         let consumers = tx.consumers().await?;
-        tx.rollback().await;
+        self.end(tx).await;
         Ok(consumers)
     }
 
@@ -98,13 +100,34 @@ impl<S: QuarantineStore> Admin<S> {
     }
 
     pub(crate) async fn begin(&self) -> Result<S::Tx, StoreError> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(session) = idle
+            && let Ok(tx) = session.begin(LOCK_WAIT).await
+        {
+            return Ok(tx);
+        }
+        // None was left, or the server has closed it meanwhile.
         self.store.connect().await?.begin(LOCK_WAIT).await
+    }
+
+    fn keep(&self, session: S::Session) {
+        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
+    }
+
+    /// Ends a transaction that changed nothing worth keeping.
+    pub(crate) async fn end(&self, tx: S::Tx) {
+        if let Some(session) = tx.rollback().await {
+            self.keep(session);
+        }
     }
 
     /// Commits. When it returns `Unknown`, the transaction has ended one way or the other.
     pub(crate) async fn commit(&self, tx: S::Tx) -> Result<(), Error> {
         match tx.commit().await {
-            Ended::Committed(_) => Ok(()),
+            Ended::Committed(session) => {
+                self.keep(session);
+                Ok(())
+            }
             Ended::RolledBack { error, .. } => Err(error.into()),
             Ended::Unknown { doubt, error } => {
                 self.store.resolve(&doubt).await?;
@@ -117,7 +140,7 @@ impl<S: QuarantineStore> Admin<S> {
     pub(crate) async fn page(&self, consumer: ConsumerId, after: i64) -> Result<Vec<ParkedRow>, Error> {
         let mut tx = self.begin().await?;
         let page = tx.page(consumer, after, PAGE).await?;
-        tx.rollback().await;
+        self.end(tx).await;
         Ok(page)
     }
 
@@ -152,10 +175,11 @@ pub(crate) async fn note_deed(tx: &mut impl Audits, actor: &Actor, deed: Deed<'_
     tx.audit(&action).await
 }
 
-impl<S: Clone> Clone for Admin<S> {
+impl<S: Store> Clone for Admin<S> {
     fn clone(&self) -> Self {
         Self {
             store: self.store.clone(),
+            idle: Arc::clone(&self.idle),
             clock: Arc::clone(&self.clock),
             identify: Arc::clone(&self.identify),
             readable: self.readable.clone(),
@@ -163,7 +187,7 @@ impl<S: Clone> Clone for Admin<S> {
     }
 }
 
-impl<S: fmt::Debug> fmt::Debug for Admin<S> {
+impl<S: Store> fmt::Debug for Admin<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Admin").field("store", &self.store).finish_non_exhaustive()
     }

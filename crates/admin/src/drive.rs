@@ -11,9 +11,9 @@
 
 use std::time::Duration;
 
+use oncebox_core::StoreErrorKind;
 use oncebox_core::quarantine::{Quarantine, QuarantineStore};
 use oncebox_core::replay::{Hold, OnTheirWay, Replay, ReplayId, ReplayState, Replays};
-use oncebox_core::{StoreErrorKind, Transaction};
 use serde_json::json;
 
 use crate::actor::Actor;
@@ -96,11 +96,11 @@ impl<S: QuarantineStore> Admin<S> {
             Hold::Absent => Err(Error::NoReplay(id)),
             Hold::Busy(_) => {
                 let state = tx.replay(id).await?.map(|replay| replay.state);
-                tx.rollback().await;
+                self.end(tx).await;
                 Ok(if state == Some(ReplayState::Running) { Next::Step(options.poll) } else { Next::End })
             }
             Hold::Held(replay) if replay.state != ReplayState::Running => {
-                tx.rollback().await;
+                self.end(tx).await;
                 Ok(Next::End)
             }
             Hold::Held(replay) => {

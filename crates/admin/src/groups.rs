@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use oncebox_core::Timestamp;
+use oncebox_core::parked::Cause;
 use oncebox_core::quarantine::{CauseCount, Quarantine, QuarantineStore};
-use oncebox_core::{Transaction, parked::Cause};
+
 use serde::Serialize;
 
 use crate::admin::Admin;
@@ -37,7 +38,7 @@ impl<S: QuarantineStore> Admin<S> {
         let counts = if meant.filter.is_all() {
             let mut tx = self.begin().await?;
             let counts = tx.causes(meant.consumer.id).await?;
-            tx.rollback().await;
+            self.end(tx).await;
             counts
         } else {
             self.count_causes(meant).await?

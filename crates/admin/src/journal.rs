@@ -1,8 +1,8 @@
 //! The audit log, read.
 
+use oncebox_core::Timestamp;
 use oncebox_core::audit::{AuditEntry, Audits};
 use oncebox_core::quarantine::QuarantineStore;
-use oncebox_core::{Timestamp, Transaction};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -52,7 +52,7 @@ impl<S: QuarantineStore> Admin<S> {
     pub async fn audit(&self, before: Option<i64>, limit: usize) -> Result<Vec<AuditView>, Error> {
         let mut tx = self.begin().await?;
         let entries = tx.audit_log(before, limit).await?;
-        tx.rollback().await;
+        self.end(tx).await;
         let consumers = self.consumers().await?;
         let view = |entry: AuditEntry| {
             let AuditEntry { id, at, action } = entry;

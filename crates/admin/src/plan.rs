@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use oncebox_core::Transaction;
 use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore};
 use serde::Serialize;
 
@@ -75,7 +74,7 @@ impl<S: QuarantineStore> Admin<S> {
             after = last.row;
             let keys: Vec<_> = page.iter().map(|row| row.key.clone()).collect();
             let said = tx.remembered(meant.consumer.id, &keys).await?;
-            tx.rollback().await;
+            self.end(tx).await;
             for (row, said) in page.iter_mut().zip(said) {
                 // What stands before the page was looked at already, and some of it would be revived.
                 row.is_held_up = false;

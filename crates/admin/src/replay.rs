@@ -1,8 +1,8 @@
 //! Replays as operators start, watch and steer them. A [driver](crate::Admin::drive) carries them on.
 
+use oncebox_core::Timestamp;
 use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::replay::{Base, OnTheirWay, Replay, ReplayId, ReplaySpec, ReplayState, Replays};
-use oncebox_core::{Timestamp, Transaction};
 use serde::Serialize;
 use serde_json::json;
 
@@ -187,7 +187,7 @@ impl<S: QuarantineStore> Admin<S> {
         let mut tx = self.begin().await?;
         let replay = tx.replay(id).await?.ok_or(Error::NoReplay(id))?;
         let way = tx.on_their_way(replay.spec.consumer, id).await?;
-        tx.rollback().await;
+        self.end(tx).await;
         self.named(vec![(replay, way)]).await?.pop().ok_or(Error::NoReplay(id))
     }
 
@@ -203,7 +203,7 @@ impl<S: QuarantineStore> Admin<S> {
             let way = tx.on_their_way(replay.spec.consumer, replay.id).await?;
             found.push((replay, way));
         }
-        tx.rollback().await;
+        self.end(tx).await;
         self.named(found).await
     }
 
@@ -254,7 +254,7 @@ impl<S: QuarantineStore> Admin<S> {
         let way = tx.on_their_way(replay.spec.consumer, id).await?;
         let before = replay.state;
         let Some(state) = change(&mut replay, way) else {
-            tx.rollback().await;
+            self.end(tx).await;
             return Err(Error::ReplayState { verb: word, id, state: before });
         };
         replay.state = state;

@@ -1,8 +1,8 @@
 //! A parked message as it is shown and exported.
 
 use oncebox_core::Timestamp;
+use oncebox_core::failure::Class;
 use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore};
-use oncebox_core::{Transaction, failure::Class};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -145,7 +145,7 @@ impl<S: QuarantineStore> Admin<S> {
     pub async fn show(&self, row: i64) -> Result<ParkedView, Error> {
         let mut tx = self.begin().await?;
         let found = tx.parked(row).await?;
-        tx.rollback().await;
+        self.end(tx).await;
         let found = found.ok_or(Error::NoRow(row))?;
         let consumers = self.consumers().await?;
         let name = consumers.iter().find(|known| known.id == found.consumer).map_or("?", |known| known.name.as_str());

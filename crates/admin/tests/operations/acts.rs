@@ -14,7 +14,7 @@ async fn letters<S: QuarantineStore>(store: &S) -> ConsumerId {
     let us = consumer(store).await;
     let letter = |n: usize| {
         let mut letter = dead(us, message(&format!("m{n:03}"), &format!("{{\"amount\":\n {n}}}")));
-        if n % 4 == 0 {
+        if n.is_multiple_of(4) {
             letter.verdict.class = Some(Class::Transient);
             letter.verdict.cause = Cause::new(letter.verdict.class, "payment.received", "timed-out");
         }

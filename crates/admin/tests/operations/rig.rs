@@ -141,33 +141,31 @@ pub(crate) async fn run_due<F: StoreFixture<Store: QuarantineStore>>(
         Err(error) => panic!("{error}"),
     };
     commit(tx).await;
-    let mut tx = begin(store).await;
-    for leased in &leased {
-        run_one::<F>(&mut tx, consumer, leased, fails).await;
+    if leased.is_empty() {
+        return 0;
     }
+    let mut tx = begin(store).await;
+    let (broken, sound): (Vec<&LeasedPark>, Vec<&LeasedPark>) = leased.iter().partition(|one| fails(&one.message));
+    let verdict = |one: &LeasedPark| dead(consumer, one.message.clone()).verdict;
+    let back: Vec<_> = broken.into_iter().map(|one| (one.receipt, verdict(one))).collect();
+    tx.put_back(&back).await.unwrap();
+    let owners = sound.iter().filter(|one| one.owns_record).map(|one| dead(consumer, one.message.clone()).key);
+    let keys: Vec<(ConsumerId, Key)> = owners.map(|key| (consumer, key)).collect();
+    let mut reclaimed = tx.reclaim(&keys).await.unwrap().into_iter();
+    for one in &sound {
+        let ours = if one.owns_record {
+            reclaimed.next().unwrap()
+        } else {
+            tx.claim(&[request(&dead(consumer, one.message.clone()))]).await.unwrap()[0] == Claim::Fresh
+        };
+        if ours {
+            F::write_effect(tx.db(), one.message.id.as_ref().unwrap().as_str()).await.unwrap();
+        }
+    }
+    let receipts: Vec<_> = sound.iter().map(|one| one.receipt).collect();
+    tx.end_parked(&receipts).await.unwrap();
     commit(tx).await;
     leased.len()
-}
-
-async fn run_one<F: StoreFixture<Store: QuarantineStore>>(
-    tx: &mut <F::Store as oncebox_core::Store>::Tx,
-    consumer: ConsumerId,
-    leased: &LeasedPark,
-    fails: Fails,
-) {
-    let park = dead(consumer, leased.message.clone());
-    if fails(&leased.message) {
-        return tx.put_back(&[(leased.receipt, park.verdict)]).await.unwrap();
-    }
-    let ours = if leased.owns_record {
-        tx.reclaim(&[(consumer, park.key.clone())]).await.unwrap()[0]
-    } else {
-        tx.claim(&[request(&park)]).await.unwrap()[0] == Claim::Fresh
-    };
-    if ours {
-        F::write_effect(tx.db(), leased.message.id.as_ref().unwrap().as_str()).await.unwrap();
-    }
-    tx.end_parked(&[leased.receipt]).await.unwrap();
 }
 
 /// How often each effect is there.
