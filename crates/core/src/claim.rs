@@ -2,7 +2,7 @@
 
 use crate::fingerprint::Fingerprint;
 use crate::key::Key;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, OutcomeKind};
 use crate::store::ConsumerId;
 
 /// One key to make ours.
@@ -40,6 +40,13 @@ pub struct Earlier {
     pub outcome: Outcome,
     /// The hash of its message id, where one was kept.
     pub id_hash: Option<i32>,
+}
+
+impl Earlier {
+    /// It is set aside, and not done.
+    pub fn is_parked(&self) -> bool {
+        self.outcome.kind() == OutcomeKind::Parked
+    }
 }
 
 /// Two messages under one key.

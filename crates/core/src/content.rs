@@ -70,6 +70,10 @@ impl Content {
 }
 
 impl Keep for Fields {
+    fn keeps_all(&self) -> bool {
+        matches!(self, Self::All)
+    }
+
     fn keep(&self, path: &str) -> Part {
         let below = |outer: &str, inner: &str| {
             inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))

@@ -16,6 +16,9 @@ pub const ALL: &[&str] = &[
     "before-commit",
     "committed",
     "acknowledged",
+    "started",
+    "parking",
+    "parked",
     "leased",
     "extended",
 ];

@@ -53,6 +53,9 @@ pub(crate) fn field(document: &[u8], path: &str) -> Result<Scalar, NotJson> {
 pub(crate) trait Keep {
     /// Whether the value at `path` counts: in whole, in part (look inside), or not at all.
     fn keep(&self, path: &str) -> Part;
+
+    /// Whether everything counts, so that nobody needs to ask.
+    fn keeps_all(&self) -> bool;
 }
 
 /// See [`Keep`].
@@ -68,11 +71,17 @@ pub(crate) enum Part {
 pub(crate) fn canonical(document: &[u8], keep: &dyn Keep) -> Result<Vec<u8>, NotJson> {
     let root: &RawValue = serde_json::from_slice(document).map_err(|_| NotJson)?;
     let mut out = Vec::with_capacity(document.len());
-    write(root, "", keep, 0, &mut out)?;
+    write(root, "", (!keep.keeps_all()).then_some(keep), 0, &mut out)?;
     Ok(out)
 }
 
-fn write(value: &RawValue, path: &str, keep: &dyn Keep, depth: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
+fn write(
+    value: &RawValue,
+    path: &str,
+    keep: Option<&dyn Keep>,
+    depth: usize,
+    out: &mut Vec<u8>,
+) -> Result<(), NotJson> {
     if depth > DEPTH_MAX {
         return Err(NotJson);
     }
@@ -84,15 +93,18 @@ fn write(value: &RawValue, path: &str, keep: &dyn Keep, depth: usize, out: &mut 
             fields.sort_by(|a, b| a.0.cmp(&b.0));
             out.push(b'{');
             for (name, inner) in fields {
-                let path = if path.is_empty() { name.to_string() } else { format!("{path}.{name}") };
-                let part = keep.keep(&path);
-                let compound = inner.get().starts_with(['{', '[']);
-                if part == Part::None || (part == Part::Inside && !compound) {
-                    continue;
+                let mut inner_path = String::new();
+                if let Some(keep) = keep {
+                    inner_path = if path.is_empty() { name.to_string() } else { format!("{path}.{name}") };
+                    let part = keep.keep(&inner_path);
+                    let compound = inner.get().starts_with(['{', '[']);
+                    if part == Part::None || (part == Part::Inside && !compound) {
+                        continue;
+                    }
                 }
                 quote(&name, out)?;
                 out.push(b':');
-                write(inner, &path, keep, depth + 1, out)?;
+                write(inner, &inner_path, keep, depth + 1, out)?;
                 out.push(b',');
             }
             out.push(b'}');

@@ -27,6 +27,7 @@ pub mod replay;
 pub mod source;
 pub mod store;
 pub mod time;
+pub mod versions;
 
 pub use claim::{Claim, ClaimRequest, Conflict, Earlier};
 pub use content::Content;
@@ -37,5 +38,5 @@ pub use key::{Key, KeyError, KeyStrategy, Scope, Template};
 pub use message::{Headers, Message, MessageId};
 pub use outcome::{Outcome, OutcomeKind};
 pub use source::{Coordinate, Delivery, Release, Source};
-pub use store::{ConsumerId, ConsumerName, Ended, Inbox, Session, Store, Transaction};
+pub use store::{ConsumerId, ConsumerName, ConsumerStore, Ended, Inbox, Session, Store, Transaction};
 pub use time::{Clock, SystemClock, Timestamp};

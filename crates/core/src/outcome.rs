@@ -31,6 +31,8 @@ pub enum OutcomeKind {
     Stale,
     /// It is set aside, to be tried again or to be looked at by a person: safe, and not done.
     Parked,
+    /// Another message with its version of the aggregate was applied before.
+    SameVersion,
 }
 
 impl Outcome {
@@ -116,12 +118,13 @@ impl OutcomeKind {
             Self::AlreadyApplied => 2,
             Self::Stale => 3,
             Self::Parked => 4,
+            Self::SameVersion => 5,
         }
     }
 
     /// Reads a stored number.
     pub fn from_code(code: i16) -> Option<Self> {
-        let all = [Self::Applied, Self::Rejected, Self::AlreadyApplied, Self::Stale, Self::Parked];
+        let all = [Self::Applied, Self::Rejected, Self::AlreadyApplied, Self::Stale, Self::Parked, Self::SameVersion];
         all.into_iter().find(|kind| kind.code() == code)
     }
 }

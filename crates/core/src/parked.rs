@@ -75,6 +75,20 @@ pub trait Parking {
         delay: Duration,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
+    /// How many rows of this order key wait for a gap to close.
+    fn count_gaps(
+        &mut self,
+        consumer: ConsumerId,
+        order_key: &str,
+    ) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// Makes rows of these order keys that wait for a gap to close due at once: it may have.
+    fn wake_gaps(
+        &mut self,
+        consumer: ConsumerId,
+        order_keys: &[&str],
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
     /// Notes that a message is about to be handled by a process that may not survive it, and answers how often that
     /// was noted and not [forgotten](Self::forget_starts), this time included. Committed before the handler runs.
     fn note_start(&mut self, consumer: ConsumerId, key: &Key) -> impl Future<Output = Result<u32, StoreError>> + Send;

@@ -22,10 +22,10 @@ use crate::fingerprint::Fingerprint;
 use crate::key::Key;
 use crate::message::Message;
 use crate::source::LaneNumber;
-use crate::store::{ConsumerName, Store};
+use crate::store::{ConsumerName, ConsumerStore, Store};
 
 /// A store that can keep queues.
-pub trait QueueStore: Store<Tx: QueueTx> {
+pub trait QueueStore: ConsumerStore + Store<Tx: QueueTx> {
     /// Makes the queue known. Fails with `Configuration` if it exists with another number of lanes and is not empty.
     fn queue(&self, spec: &QueueSpec) -> impl Future<Output = Result<QueueId, StoreError>> + Send;
 

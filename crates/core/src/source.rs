@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use crate::error::{SourceError, StoreError};
 use crate::message::Message;
+use crate::parked::ParkReceipt;
 use crate::store::Store;
+use crate::time::Timestamp;
 
 /// Where messages come from, for consumers on the store `S`.
 ///
@@ -85,25 +87,35 @@ pub struct Delivery<R> {
     pub count: Option<u32>,
     /// The leased lane that it came on, where a source owns order by leased lanes.
     pub lane: Option<LaneNumber>,
+    /// What is known of it if it was set aside before.
+    pub parked: Option<ParkedBefore>,
     receipt: Arc<R>,
 }
 
 impl<R> Delivery<R> {
     /// An arrival of `message`, to be settled with `receipt`.
     pub fn new(message: impl Into<Arc<Message>>, receipt: R) -> Self {
-        Self { message: message.into(), coordinate: None, count: None, lane: None, receipt: Arc::new(receipt) }
+        Self {
+            message: message.into(),
+            coordinate: None,
+            count: None,
+            lane: None,
+            parked: None,
+            receipt: Arc::new(receipt),
+        }
     }
 
     /// The same arrival again, for planted bugs: settling one of the two takes nothing from the other.
     #[doc(hidden)]
     #[must_use]
     pub fn twin(&self) -> Self {
-        let Self { message, coordinate, count, lane, receipt } = self;
+        let Self { message, coordinate, count, lane, parked, receipt } = self;
         Self {
             message: Arc::clone(message),
             coordinate: coordinate.clone(),
             count: *count,
             lane: *lane,
+            parked: *parked,
             receipt: Arc::clone(receipt),
         }
     }
@@ -118,6 +130,19 @@ impl<R> fmt::Debug for Delivery<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Delivery").field("message", &self.message).field("count", &self.count).finish_non_exhaustive()
     }
+}
+
+/// A message that was set aside and is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParkedBefore {
+    /// Its row, in hand.
+    pub receipt: ParkReceipt,
+    /// The inbox record under its key says that it is parked.
+    pub owns_record: bool,
+    /// How often its handler was run and failed.
+    pub attempts: u32,
+    /// When it was parked first.
+    pub since: Timestamp,
 }
 
 /// An id that a broker makes anew for each delivery: a delivery tag, a receipt handle, a lock token.

@@ -19,6 +19,8 @@ use crate::claim::{Claim, ClaimRequest};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::outcome::Outcome;
+use crate::parked::ParkStore;
+use crate::versions::VersionStore;
 
 /// A transactional store: where keys are claimed and effects are written, in one transaction.
 pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
@@ -51,6 +53,11 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     /// Reads an error that a handler got from this store's driver; `None` if it is not one of its driver's.
     fn read_error(&self, error: &(dyn Error + 'static)) -> Option<DriverError>;
 }
+
+/// A store that a consumer can run on: it can also set messages aside and keep versions.
+pub trait ConsumerStore: ParkStore + VersionStore {}
+
+impl<S: ParkStore + VersionStore> ConsumerStore for S {}
 
 /// A connection that is not in a transaction.
 pub trait Session: fmt::Debug + Send + 'static {
@@ -141,8 +148,8 @@ pub trait Inbox {
     /// does.
     fn reclaim(&mut self, keys: &[(ConsumerId, Key)]) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
 
-    /// Takes back keys that this transaction claimed, as if it had not. What it [reclaimed](Self::reclaim) is the record
-    /// of a parked message again.
+    /// Takes back keys that this transaction claimed, as if it had not. What it [reclaimed](Self::reclaim) is the
+    /// record of a parked message again.
     fn unclaim(&mut self, keys: &[(ConsumerId, Key)]) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 

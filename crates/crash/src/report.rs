@@ -140,7 +140,7 @@ impl Report {
         for (row, findings) in &self.failed {
             println!("FAILED: {row}: {}", findings.join(", "));
         }
-        if self.failed.is_empty() {
+        if self.failed.is_empty() && self.trials > 0 {
             println!(
                 "no failure in {} messages: with 95 % confidence fewer than {:.1} in a million fail under these faults",
                 self.trials,

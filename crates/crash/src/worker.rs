@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use oncebox::consumer::Stats;
@@ -17,7 +18,7 @@ use oncebox::postgres::Postgres;
 use oncebox::queue::QueueStore;
 use oncebox::sqlite::Sqlite;
 use oncebox::store::Transaction;
-use oncebox::{Consumer, Context, Failure, OrderBy, Outcome, Outcomes, Source};
+use oncebox::{Consumer, Context, Failure, OrderBy, Outcome, Outcomes, Retry, Source};
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, PgConnection, SqliteConnection};
 use tokio::io::AsyncReadExt;
@@ -92,12 +93,11 @@ async fn consume<S: Business, Src: Source<S>>(store: S, source: Src, job: Job) -
         }
     };
     let order = if job.row.keeps_order() { OrderBy::MessageKey } else { OrderBy::Nothing };
-    let consumer = consumer.order_by(order).lanes(job.row.lanes).bounds(|bounds| {
+    let retry = Retry::new().first(Duration::from_millis(20)).max(Duration::from_millis(100));
+    let consumer = consumer.retry(retry).order_by(order).lanes(job.row.lanes).bounds(|bounds| {
         // Small steps, so that faults find every stage of many messages.
         bounds.batch_messages_max = BATCH;
         bounds.in_flight_max = 24;
-        bounds.backoff_first = std::time::Duration::from_millis(20);
-        bounds.backoff_max = std::time::Duration::from_millis(100);
     });
     if job.row.stored {
         let consumer = consumer.stored().lease(job.row.lease());

@@ -54,10 +54,12 @@
 pub mod consumer;
 mod context;
 mod handler;
+mod own_session;
+mod parked_source;
 mod queue_source;
 pub mod shutdown;
 
-pub use consumer::{Bounds, Consumer, Drained, HookRuns, OrderBy};
+pub use consumer::{Bounds, Consumer, Drained, Gap, HookRuns, OrderBy, Retry, Versioned};
 pub use context::Context;
 pub use handler::{BatchHandler, Handler, Outcomes};
 pub use oncebox_core::*;

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -13,13 +12,15 @@ use oncebox_core::queue::{
     RowReceipt,
 };
 use oncebox_core::source::{LaneNumber, Order, SourceCapabilities};
-use oncebox_core::store::{Ended, InvalidName, Session, Transaction};
+use oncebox_core::store::InvalidName;
 use oncebox_core::{
     Clock, ConsumerName, Coordinate, Delivery, Message, Release, Source, SourceError, SourceErrorKind, StoreError,
     StoreErrorKind, SystemClock,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
+
+use crate::own_session::OwnSession;
 
 /// A queue in a store. Its rows are settled in the message's own transaction, so there is no gap between commit and
 /// acknowledgement. Several processes share it.
@@ -31,14 +32,7 @@ pub struct Queue<S: QueueStore> {
     owner: Uuid,
     shared: Mutex<Shared>,
     /// The queue's own connection, for everything but settling.
-    own: tokio::sync::Mutex<Own<S>>,
-}
-
-/// A connection, and what became of an earlier one.
-struct Own<S: QueueStore> {
-    session: Option<S::Session>,
-    /// A transaction whose end is unknown. As long as it may live, it may hold locks that nobody else gets past.
-    doubt: Option<S::Doubt>,
+    own: OwnSession<S>,
 }
 
 #[derive(Default)]
@@ -72,9 +66,6 @@ const POLL: (Duration, Duration) = (Duration::from_millis(5), Duration::from_mil
 /// Shorter leases would end before anyone could renew them.
 const LEASE_MIN: Duration = Duration::from_millis(100);
 
-/// How long the queue's own statements wait for someone else's lock.
-const LOCK_WAIT: Duration = Duration::from_secs(5);
-
 impl<S: QueueStore> Queue<S> {
     /// How long a delivery stays with whoever received it, unless extended.
     pub const LEASE: Duration = Duration::from_secs(30);
@@ -92,13 +83,13 @@ impl<S: QueueStore> Queue<S> {
 
     pub(crate) fn with_spec(store: S, spec: QueueSpec) -> Self {
         Self {
+            own: OwnSession::new(store.clone()),
             store,
             spec,
             lease: Self::LEASE,
             keep: Keep::Nothing,
             owner: SystemClock.id(),
             shared: Mutex::default(),
-            own: tokio::sync::Mutex::new(Own { session: None, doubt: None }),
         }
     }
 
@@ -121,11 +112,12 @@ impl<S: QueueStore> Queue<S> {
     pub async fn send(&self, messages: impl IntoIterator<Item = Message>) -> Result<(), StoreError> {
         let queue = self.id().await?;
         let rows: Vec<Enqueue> = messages.into_iter().map(|message| self.row(message)).collect();
-        self.in_transaction(async |mut tx| {
-            let added = tx.enqueue(queue, &rows).await;
-            (tx, added.map(|_| ()))
-        })
-        .await?;
+        self.own
+            .in_transaction(async |mut tx| {
+                let added = tx.enqueue(queue, &rows).await;
+                (tx, added.map(|_| ()))
+            })
+            .await?;
         self.store.announce();
         Ok(())
     }
@@ -153,53 +145,6 @@ impl<S: QueueStore> Queue<S> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `work` in a transaction on the queue's own connection and commits. An unknown commit is an error here:
-    /// leases and releases that may or may not have happened are put right by time, once its session is gone.
-    async fn in_transaction<T, Fut>(&self, work: impl FnOnce(S::Tx) -> Fut) -> Result<T, StoreError>
-    where
-        Fut: Future<Output = (S::Tx, Result<T, StoreError>)>,
-    {
-        let mut own = self.own.lock().await;
-        self.resolve(&mut own).await?;
-        let session = match own.session.take() {
-            Some(session) => session,
-            None => self.store.connect().await?,
-        };
-        let tx = session.begin(LOCK_WAIT).await?;
-        let (tx, done) = work(tx).await;
-        match done {
-            Err(error) => {
-                own.session = tx.rollback().await;
-                Err(error)
-            }
-            Ok(done) => match tx.commit().await {
-                Ended::Committed(session) => {
-                    own.session = Some(session);
-                    Ok(done)
-                }
-                Ended::RolledBack { session, error } => {
-                    own.session = session;
-                    Err(error)
-                }
-                Ended::Unknown { doubt, error } => {
-                    own.doubt = Some(doubt);
-                    // Now, because there may be no next time; if the store is away, then the next time.
-                    let _ = self.resolve(&mut own).await;
-                    Err(error)
-                }
-            },
-        }
-    }
-
-    /// Makes sure that a transaction whose end is unknown holds nothing any more.
-    async fn resolve(&self, own: &mut Own<S>) -> Result<(), StoreError> {
-        if let Some(doubt) = &own.doubt {
-            self.store.resolve(doubt).await?;
-            own.doubt = None;
-        }
-        Ok(())
-    }
-
     /// Renews lanes at a quarter of the lease, takes a fair share, gives back what is too much.
     async fn keep_lanes(&self, queue: QueueId) -> Result<(), StoreError> {
         let give_back = {
@@ -213,6 +158,7 @@ impl<S: QueueStore> Queue<S> {
         // The lease runs from before the question was asked.
         let asked = Instant::now();
         let held = self
+            .own
             .in_transaction(async |mut tx| {
                 let held = tx.hold_lanes(&request).await;
                 (tx, held)
@@ -231,11 +177,12 @@ impl<S: QueueStore> Queue<S> {
             return Ok(Vec::new());
         }
         let request = LeaseRequest { queue, max, lease: self.lease, lanes };
-        self.in_transaction(async |mut tx| {
-            let leased = tx.lease(&request).await;
-            (tx, leased)
-        })
-        .await
+        self.own
+            .in_transaction(async |mut tx| {
+                let leased = tx.lease(&request).await;
+                (tx, leased)
+            })
+            .await
     }
 
     fn delivery(&self, leased: Leased) -> Delivery<QueueReceipt> {
@@ -342,6 +289,7 @@ impl<S: QueueStore> Source<S> for Queue<S> {
         for row in rows {
             // One by one: a row that has a new owner must not keep the others from being settled.
             let settled = self
+                .own
                 .in_transaction(async |mut tx| {
                     let settled = tx.settle(queue, &[row], keep).await;
                     (tx, settled)
@@ -359,11 +307,12 @@ impl<S: QueueStore> Source<S> for Queue<S> {
         let queue = self.id().await?;
         deliveries.iter().for_each(|delivery| delivery.receipt().released.store(true, SeqCst));
         let rows: Vec<RowReceipt> = deliveries.iter().map(|delivery| delivery.receipt().row).collect();
-        self.in_transaction(async |mut tx| {
-            let released = tx.release(queue, &rows, release.delay, release.reason.as_deref()).await;
-            (tx, released)
-        })
-        .await?;
+        self.own
+            .in_transaction(async |mut tx| {
+                let released = tx.release(queue, &rows, release.delay, release.reason.as_deref()).await;
+                (tx, released)
+            })
+            .await?;
         self.store.announce();
         Ok(())
     }
@@ -371,14 +320,15 @@ impl<S: QueueStore> Source<S> for Queue<S> {
     async fn extend(&self, receipts: &[Arc<QueueReceipt>]) -> Result<(), SourceError> {
         let queue = self.id().await?;
         self.keep_lanes(queue).await?;
-        self.in_transaction(async |mut tx| {
-            // Looked at with the connection in hand: what is released later is released after this.
-            let ours = receipts.iter().filter(|receipt| !receipt.released.load(SeqCst));
-            let rows: Vec<RowReceipt> = ours.map(|receipt| receipt.row).collect();
-            let extended = tx.extend(queue, &rows, self.lease).await;
-            (tx, extended)
-        })
-        .await?;
+        self.own
+            .in_transaction(async |mut tx| {
+                // Looked at with the connection in hand: what is released later is released after this.
+                let ours = receipts.iter().filter(|receipt| !receipt.released.load(SeqCst));
+                let rows: Vec<RowReceipt> = ours.map(|receipt| receipt.row).collect();
+                let extended = tx.extend(queue, &rows, self.lease).await;
+                (tx, extended)
+            })
+            .await?;
         Ok(())
     }
 
@@ -389,6 +339,7 @@ impl<S: QueueStore> Source<S> for Queue<S> {
         if let Ok(queue) = self.id().await {
             // If it can't be told, the lanes are free when their leases run out.
             let _ = self
+                .own
                 .in_transaction(async |mut tx| {
                     let left = tx.leave_lanes(queue, self.owner).await;
                     (tx, left)

@@ -14,6 +14,7 @@ use crate::world::{CONSUMER, World};
 
 /// Compares what is there with what was sent.
 pub(crate) async fn audit(world: &World, left: &[Order]) -> Verdict {
+    let parked: Vec<Order> = parked(world).await;
     let effects: Vec<Effect> = match world.store.with_db(|db| db.rows(EFFECTS)).await {
         Ok(effects) => effects,
         Err(error) => {
@@ -21,12 +22,12 @@ pub(crate) async fn audit(world: &World, left: &[Order]) -> Verdict {
             Vec::new()
         }
     };
-    once_each(world, &effects, left);
-    conflicts_are_kept(world, &effects, left);
+    once_each(world, &effects, left, &parked);
+    conflicts_are_kept(world, &effects, left, &parked);
     if world.scenario.ordered {
         in_order(world, &effects);
     }
-    if let Err(error) = recorded(world, &effects).await {
+    if let Err(error) = recorded(world, &effects, &parked).await {
         world.journal.wrong(Kind::Engine, format!("cannot read the inbox: {error}"));
     }
     hooks(world, &effects);
@@ -46,8 +47,14 @@ pub(crate) async fn audit(world: &World, left: &[Order]) -> Verdict {
     }
 }
 
+/// What is set aside.
+async fn parked(world: &World) -> Vec<Order> {
+    let parked = world.store.parked().await;
+    parked.iter().filter_map(|park| serde_json::from_slice(&park.message.payload).ok()).collect()
+}
+
 /// Every id that is due took effect once; those that wait behind a conflict took none and are still there.
-fn once_each(world: &World, effects: &[Effect], left: &[Order]) {
+fn once_each(world: &World, effects: &[Effect], left: &[Order], parked: &[Order]) {
     let mut times: HashMap<&str, u32> = HashMap::new();
     for effect in effects {
         *times.entry(&effect.order.id).or_default() += 1;
@@ -59,7 +66,7 @@ fn once_each(world: &World, effects: &[Effect], left: &[Order]) {
             world.journal.wrong(Kind::Doubled, format!("{id} took effect {times} times"));
         }
         if times == 0 {
-            let is_left = orders.iter().any(|order| left.contains(order));
+            let is_left = orders.iter().any(|order| left.contains(order) || parked.contains(order));
             match (world.promise.due.contains(*id), is_left) {
                 (true, true) => world.journal.wrong(Kind::Stuck, format!("{id} took no effect and is still there")),
                 (_, false) => world.journal.wrong(Kind::Lost, format!("{id} took no effect and is gone")),
@@ -75,7 +82,7 @@ fn once_each(world: &World, effects: &[Effect], left: &[Order]) {
 }
 
 /// A message under a key that belongs to another is never dropped; and nothing else is left, but what may wait for it.
-fn conflicts_are_kept(world: &World, effects: &[Effect], left: &[Order]) {
+fn conflicts_are_kept(world: &World, effects: &[Effect], left: &[Order], parked: &[Order]) {
     let winners: HashMap<&str, u32> = effects.iter().map(|e| (e.order.id.as_str(), e.order.variant)).collect();
     let count = |orders: &mut dyn Iterator<Item = &Order>, of: &Order| orders.filter(|order| *order == of).count();
     for orders in world.history.variants().values() {
@@ -83,7 +90,8 @@ fn conflicts_are_kept(world: &World, effects: &[Effect], left: &[Order]) {
             let sent = count(&mut world.history.sent.iter().map(|sent| &sent.order), order);
             let left = count(&mut left.iter(), order);
             match winners.get(order.id.as_str()) {
-                Some(winner) if *winner != order.variant && left < sent => {
+                // Set aside once, whatever the number of its copies.
+                Some(winner) if *winner != order.variant && left < sent && !parked.contains(order) => {
                     let what = format!("{} of {sent} conflicts under {} were dropped", sent - left, order.id);
                     world.journal.wrong(Kind::Conflict, what);
                 }
@@ -132,7 +140,7 @@ fn in_order(world: &World, effects: &[Effect]) {
 }
 
 /// Effect and record go together: claiming each key again finds exactly the effects, and how they ended.
-async fn recorded(world: &World, effects: &[Effect]) -> Result<(), StoreError> {
+async fn recorded(world: &World, effects: &[Effect], parked: &[Order]) -> Result<(), StoreError> {
     let name = ConsumerName::new(CONSUMER).expect("the consumer has a name");
     let consumer = world.store.consumer(&name).await?;
     let mut tx = world.store.connect().await?.begin(Duration::from_secs(5)).await?;
@@ -140,11 +148,14 @@ async fn recorded(world: &World, effects: &[Effect]) -> Result<(), StoreError> {
     let applied: HashMap<&str, &Order> =
         effects.iter().map(|effect| (effect.order.id.as_str(), &effect.order)).collect();
     for (id, orders) in world.history.variants() {
-        for order in orders {
+        for &order in &orders {
             let Some(sent) = world.history.sent.iter().find(|sent| sent.order == *order) else { continue };
             let claim = tx.claim(&[request(consumer, id, &sent.message)?]).await?.into_iter().next();
             match (applied.get(id), claim) {
                 (None, Some(Claim::Fresh)) => break,
+                (None, Some(Claim::Duplicate(earlier))) if earlier.is_parked() && parked.contains(order) => {}
+                (None, Some(Claim::Conflict(_)))
+                    if orders.iter().any(|other| *other != order && parked.contains(other)) => {}
                 (Some(applied), Some(Claim::Duplicate(earlier))) if *applied == order => {
                     let (kind, result) = (earlier.outcome.kind(), earlier.outcome.result());
                     let expected = match order.ends {

@@ -36,6 +36,10 @@ struct State {
     resolved: u64,
     /// Who was last handed each place of the source.
     owners: HashMap<String, (String, u64)>,
+    /// Ids that their source was told are settled: applied, or set aside and no longer the source's.
+    acknowledged: HashSet<String>,
+    /// Ids with a handler call that was not committed: they may have been set aside.
+    rolled_back: HashSet<String>,
     /// Handler calls of the open transaction.
     open: Vec<Run>,
     runs: u64,
@@ -109,14 +113,23 @@ impl Journal {
         state.owners.insert(place.to_owned(), (id.to_owned(), process));
     }
 
+    /// A process told the source that a message is settled.
+    pub(crate) fn acknowledged(&self, process: u64, id: &str, place: &str) {
+        let mut state = self.state();
+        state.note(&self.clock, format_args!("process {process} acknowledges {id} from {place}"));
+        state.acknowledged.insert(id.to_owned());
+    }
+
     /// A handler wrote its effect. `fenced`: only whoever was handed the message last may commit it.
     pub(crate) fn handled(&self, process: u64, id: &str, fenced: bool) -> u64 {
         let mut state = self.state();
         let number = state.runs;
         state.runs += 1;
         let owned = state.owners.values().any(|(of, owner)| of == id && *owner == process);
+        // What was set aside is leased there.
+        let aside = state.acknowledged.contains(id) || state.rolled_back.contains(id);
         state.note(&self.clock, format_args!("process {process} handles {id}, run {number}"));
-        state.open.push(Run { number, id: id.to_owned(), stale: fenced && !owned });
+        state.open.push(Run { number, id: id.to_owned(), stale: fenced && !owned && !aside });
         number
     }
 
@@ -125,6 +138,7 @@ impl Journal {
         let mut state = self.state();
         let runs = std::mem::take(&mut state.open);
         if moment != Moment::Committed {
+            state.rolled_back.extend(runs.into_iter().map(|run| run.id));
             return;
         }
         state.note(&self.clock, format_args!("commit of {} runs", runs.len()));

@@ -63,7 +63,10 @@ impl<S: Store, Src: Source<S>> Source<S> for Tap<Src> {
     }
 
     async fn ack(&self, deliveries: Vec<Delivery<Src::Receipt>>) -> Result<(), SourceError> {
-        self.write("acknowledges", &deliveries);
+        for delivery in &deliveries {
+            let place = delivery.coordinate.as_ref().map_or("nowhere", |place| place.as_str());
+            self.journal.acknowledged(self.process, &delivery.message.label().to_string(), place);
+        }
         self.inner.ack(deliveries).await
     }
 

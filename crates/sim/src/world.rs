@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use oncebox::consumer::RunError;
 use oncebox::memory::{MemorySource, MemoryStore};
-use oncebox::{Clock, Consumer, Drained, HookRuns, OrderBy, Queue, Source};
+use oncebox::{Clock, Consumer, Drained, HookRuns, OrderBy, Queue, Retry, Source};
 use oncebox_testkit::faults::{Faulty, FaultySource};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -220,6 +220,8 @@ impl World {
         let runs = if repeats { HookRuns::AlsoOnDuplicates } else { HookRuns::Once };
         let consumer = Consumer::new(CONSUMER, store, source)
             .clock(Arc::clone(&self.clock) as _)
+            // However long the weather is bad: what is to be seen here is that everything is handled in the end.
+            .retry(Retry::new().attempts(u32::MAX).first(Duration::from_millis(20)).max(scenario.backoff_max))
             .order_by(if scenario.ordered { OrderBy::MessageKey } else { OrderBy::Nothing })
             .after_commit(runs, move |message, _| {
                 journal.settled(&message.label().to_string(), repeats);
@@ -229,8 +231,6 @@ impl World {
                 bounds.lanes = scenario.lanes;
                 bounds.batch_messages_max = scenario.batch_max;
                 bounds.in_flight_max = scenario.in_flight_max;
-                bounds.backoff_first = Duration::from_millis(20);
-                bounds.backoff_max = scenario.backoff_max;
                 // Some slow handlers are ended, unless nothing may go wrong.
                 bounds.handler_deadline = if scenario.is_calm() { DRAIN_MAX } else { scenario.lease };
             });

@@ -1,6 +1,7 @@
 //! The inbox: claims, outcomes, and what is remembered of them.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use oncebox_core::claim::{Claim, ClaimRequest, Earlier, judge};
@@ -13,28 +14,44 @@ use oncebox_core::store::{ConsumerId, Inbox};
 
 use crate::connection::{Call, Connection, Row, corrupt};
 use crate::dialect::Dialect;
-use crate::queries::InboxQueries;
+use crate::error::ours;
+use crate::queries::{InboxQueries, Query};
 use crate::transaction::{SqlTx, bounded};
 
 /// A row that is neither inserted nor found has vanished in between. That is rare, and three times in a row rarer.
 const TRIES_MAX: usize = 3;
 
-/// Where a record lies.
-type Place = (i16, Bytes);
-
 impl<D: Dialect> Inbox for SqlTx<D> {
     async fn claim(&mut self, requests: &[ClaimRequest]) -> Result<Vec<Claim>, StoreError> {
         let patience = self.patience();
-        let (queries, _, db) = self.parts();
-        let claims = bounded(patience, claim(db, &queries.inbox, requests)).await?;
+        let claims = if self.is_untouched() && self.hope.try_now(requests.len()) {
+            let (queries, _, db) = self.parts();
+            let all_fresh = bounded(patience, claim_fresh(db, &queries.inbox, requests)).await?;
+            self.hope.learn(all_fresh);
+            if all_fresh {
+                Some(vec![Claim::Fresh; requests.len()])
+            } else {
+                self.restart().await?;
+                None
+            }
+        } else {
+            None
+        };
+        let claims = match claims {
+            Some(claims) => claims,
+            None => {
+                let (queries, _, db) = self.parts();
+                bounded(patience, claim(db, &queries.inbox, requests)).await?
+            }
+        };
         let fresh = requests.iter().zip(&claims).filter(|(_, claim)| matches!(claim, Claim::Fresh));
-        self.claimed.extend(fresh.map(|(request, _)| (request.consumer, request.key.clone())));
+        self.claimed.add(fresh.map(|(request, _)| (request.consumer, request.key.clone())));
         Ok(claims)
     }
 
     async fn record(&mut self, outcomes: &[(ConsumerId, Key, Outcome)]) -> Result<(), StoreError> {
         for (consumer, key, _) in outcomes {
-            if !self.claimed.contains(&(*consumer, key.clone())) {
+            if !self.claimed.contains(*consumer, key) {
                 return Err(not_claimed(format!("record the outcome of {key}")));
             }
         }
@@ -51,7 +68,8 @@ impl<D: Dialect> Inbox for SqlTx<D> {
         for (place, before) in keys.iter().zip(before) {
             let Some(before) = before else { continue };
             // A key that this transaction claimed itself was free before, whatever was recorded since.
-            if self.claimed.insert(place.clone()) {
+            if !self.claimed.contains(place.0, &place.1) {
+                self.claimed.add([place.clone()]);
                 self.reclaimed.insert(place.clone(), before);
             }
         }
@@ -63,7 +81,10 @@ impl<D: Dialect> Inbox for SqlTx<D> {
         // parked again: deleted, its message would be taken for a new one.
         let mut free = Vec::new();
         let mut parked = Vec::new();
-        for place in keys.iter().filter(|place| self.claimed.remove(place)) {
+        for place in keys {
+            if !self.claimed.remove(place.0, &place.1) {
+                continue;
+            }
             match self.reclaimed.remove(place) {
                 Some(before) => parked.push((place.0, place.1.clone(), before)),
                 None => free.push(place.clone()),
@@ -79,33 +100,37 @@ impl<D: Dialect> Inbox for SqlTx<D> {
     }
 }
 
+/// A key that is not decided yet.
+struct Asked<'r> {
+    request: &'r ClaimRequest,
+    /// Its place among the requests.
+    at: usize,
+    /// As it lies in the table.
+    key: Cow<'r, [u8]>,
+}
+
 /// Claims keys on any connection. Two statements: one that inserts and, if it fell short, one that reads the rest.
 pub(crate) async fn claim(
     db: &mut impl Connection,
     queries: &InboxQueries,
     requests: &[ClaimRequest],
 ) -> Result<Vec<Claim>, StoreError> {
-    let mut open: HashMap<Place, usize> = HashMap::with_capacity(requests.len());
-    for (at, request) in requests.iter().enumerate() {
-        if open.insert(place(request.consumer, &request.key), at).is_some() {
-            // Its answer would be given twice, and both deliveries would run.
-            let attempted = format!("claim key {}", request.key);
-            return Err(StoreError::new(StoreErrorKind::Refused, attempted, "it is asked for twice in one batch"));
-        }
-    }
+    let mut open = sorted(requests)?;
     let mut claims = vec![Claim::Undecided; requests.len()];
     for _ in 0..TRIES_MAX {
-        for mut row in insert(db, queries, &open, requests).await? {
-            claims[taken(&mut open, &mut row)?] = Claim::Fresh;
+        for run in open.chunk_by(|a, b| likeness(a) == likeness(b)) {
+            insert(db, queries, run, &mut claims).await?;
         }
+        open.retain(|asked| claims[asked.at] == Claim::Undecided);
         if open.is_empty() {
             break;
         }
         for mut row in find(db, queries, &open).await? {
-            let at = taken(&mut open, &mut row)?;
+            let at = answered(&open, row.int()?, &row.bytes()?)?;
             let (stored, earlier) = remembered(&mut row)?;
             claims[at] = judge(requests[at].fingerprint, stored, earlier);
         }
+        open.retain(|asked| claims[asked.at] == Claim::Undecided);
         if open.is_empty() {
             break;
         }
@@ -113,52 +138,91 @@ pub(crate) async fn claim(
     Ok(claims)
 }
 
+/// What keys have in common that are inserted by one statement. Mostly all of a batch: one consumer, one way to make
+/// fingerprints.
+fn likeness(asked: &Asked<'_>) -> (ConsumerId, i16) {
+    (asked.request.consumer, asked.request.fingerprint.scheme())
+}
+
 async fn insert(
     db: &mut impl Connection,
     queries: &InboxQueries,
-    open: &HashMap<Place, usize>,
-    requests: &[ClaimRequest],
-) -> Result<Vec<Row>, StoreError> {
-    let asked = sorted(open);
-    let request = |place: &(&Place, usize)| &requests[place.1];
-    Call::new("claim keys", &queries.claim)
-        .column(asked.iter().map(|((consumer, _), _)| Some(*consumer)))
-        .column(asked.iter().map(|((_, key), _)| Some(&key[..])))
-        .column(asked.iter().map(|asked| Some(request(asked).fingerprint.hash())))
-        .column(asked.iter().map(|asked| Some(request(asked).fingerprint.scheme())))
-        .column(asked.iter().map(|asked| request(asked).id_hash))
-        .fetch(db)
-        .await
+    run: &[Asked<'_>],
+    claims: &mut [Claim],
+) -> Result<(), StoreError> {
+    let rows = insertion(&queries.claim, run).fetch(db).await?;
+    for mut row in rows {
+        claims[answered(run, run[0].request.consumer.0, &row.bytes()?)?] = Claim::Fresh;
+    }
+    Ok(())
 }
 
-async fn find(
+/// A call that inserts keys which have everything in common that must be.
+fn insertion<'a>(query: &'a Query, run: &'a [Asked<'_>]) -> Call<'a> {
+    let (consumer, scheme) = likeness(&run[0]);
+    Call::new("claim keys", query)
+        .value(consumer.0)
+        .value(scheme)
+        .column(run.iter().map(|asked| Some(&asked.key[..])))
+        .column(run.iter().map(|asked| Some(asked.request.fingerprint.hash())))
+        .column(run.iter().map(|asked| asked.request.id_hash))
+}
+
+/// Claims keys that are all expected to be free. `false`: one was not, and in some databases the transaction is lost.
+async fn claim_fresh(
     db: &mut impl Connection,
     queries: &InboxQueries,
-    open: &HashMap<Place, usize>,
-) -> Result<Vec<Row>, StoreError> {
-    let asked = sorted(open);
+    requests: &[ClaimRequest],
+) -> Result<bool, StoreError> {
+    for run in sorted(requests)?.chunk_by(|a, b| likeness(a) == likeness(b)) {
+        match db.execute(insertion(&queries.claim_fresh, run)).await {
+            Ok(_) => {}
+            Err(error) if error.as_database_error().is_some_and(|error| error.is_unique_violation()) => {
+                return Ok(false);
+            }
+            Err(error) => return Err(ours("claim keys", error)),
+        }
+    }
+    Ok(true)
+}
+
+async fn find(db: &mut impl Connection, queries: &InboxQueries, open: &[Asked<'_>]) -> Result<Vec<Row>, StoreError> {
     Call::new("read records", &queries.read)
-        .column(asked.iter().map(|((consumer, _), _)| Some(*consumer)))
-        .column(asked.iter().map(|((_, key), _)| Some(&key[..])))
+        .column(open.iter().map(|asked| Some(asked.request.consumer.0)))
+        .column(open.iter().map(|asked| Some(&asked.key[..])))
         .fetch(db)
         .await
 }
 
 /// In one order for all: two batches that hold the same keys wait for each other instead of deadlocking.
-fn sorted(open: &HashMap<Place, usize>) -> Vec<(&Place, usize)> {
-    let mut asked: Vec<(&Place, usize)> = open.iter().map(|(place, at)| (place, *at)).collect();
-    if planted::is("unsorted-batch") {
-        asked.sort_unstable_by_key(|(_, at)| *at);
-    } else {
-        asked.sort_unstable();
+fn sorted(requests: &[ClaimRequest]) -> Result<Vec<Asked<'_>>, StoreError> {
+    let asked = |(at, request)| Asked { request, at, key: stored(&request.key) };
+    let mut open: Vec<Asked<'_>> = requests.iter().enumerate().map(asked).collect();
+    open.sort_unstable_by(|a, b| place(a).cmp(&place(b)));
+    if let Some([first, _]) = open.array_windows().find(|[a, b]| place(a) == place(b)) {
+        // Its answer would be given twice, and both deliveries would run.
+        let attempted = format!("claim key {}", first.request.key);
+        return Err(StoreError::new(StoreErrorKind::Refused, attempted, "it is asked for twice in one batch"));
     }
-    asked
+    if planted::is("unsorted-batch") {
+        open.sort_unstable_by_key(|asked| asked.at);
+    }
+    Ok(open)
+}
+
+/// Where its record lies.
+fn place<'a>(asked: &'a Asked<'_>) -> (i16, &'a [u8]) {
+    (asked.request.consumer.0, &asked.key)
 }
 
 /// Which request a row answers.
-fn taken(open: &mut HashMap<Place, usize>, row: &mut Row) -> Result<usize, StoreError> {
-    let place = (row.int()?, row.bytes()?);
-    open.remove(&place).ok_or_else(|| corrupt("a key that was not asked for"))
+fn answered(open: &[Asked<'_>], consumer: i16, key: &[u8]) -> Result<usize, StoreError> {
+    let found = if planted::is("unsorted-batch") {
+        open.iter().position(|asked| place(asked) == (consumer, key))
+    } else {
+        open.binary_search_by(|asked| place(asked).cmp(&(consumer, key))).ok()
+    };
+    found.map(|found| open[found].at).ok_or_else(|| corrupt("a key that was not asked for"))
 }
 
 fn remembered(row: &mut Row) -> Result<(Fingerprint, Earlier), StoreError> {
@@ -178,10 +242,10 @@ pub(crate) async fn record(
     if outcomes.is_empty() {
         return Ok(());
     }
-    let keys: Vec<Place> = outcomes.iter().map(|(consumer, key, _)| place(*consumer, key)).collect();
+    let keys: Vec<Cow<'_, [u8]>> = outcomes.iter().map(|(_, key, _)| stored(key)).collect();
     let changed = Call::new("record outcomes", &queries.record)
-        .column(keys.iter().map(|(consumer, _)| Some(*consumer)))
-        .column(keys.iter().map(|(_, key)| Some(&key[..])))
+        .column(outcomes.iter().map(|(consumer, _, _)| Some(consumer.0)))
+        .column(keys.iter().map(|key| Some(&key[..])))
         .column(outcomes.iter().map(|(_, _, outcome)| Some(outcome.kind().code())))
         .column(outcomes.iter().map(|(_, _, outcome)| outcome.result().map(|result| &result[..])))
         .execute(db)
@@ -200,26 +264,26 @@ async fn reclaim(
 ) -> Result<Vec<Option<Outcome>>, StoreError> {
     let attempted = "reclaim keys";
     let mut before = vec![None; keys.len()];
-    // The same key twice: it is the first one's.
-    let mut open: HashMap<Place, usize> = HashMap::with_capacity(keys.len());
+    // In one order for all, as claims are. The same key twice: it is the first one's.
+    let mut open: BTreeMap<(i16, Cow<'_, [u8]>), usize> = BTreeMap::new();
     for (at, (consumer, key)) in keys.iter().enumerate() {
-        open.entry(place(*consumer, key)).or_insert(at);
+        open.entry((consumer.0, stored(key))).or_insert(at);
     }
     if open.is_empty() {
         return Ok(before);
     }
-    let asked = sorted(&open);
     let found = Call::new(attempted, &queries.find_parked)
-        .column(asked.iter().map(|((consumer, _), _)| Some(*consumer)))
-        .column(asked.iter().map(|((_, key), _)| Some(&key[..])))
+        .column(open.keys().map(|(consumer, _)| Some(*consumer)))
+        .column(open.keys().map(|(_, key)| Some(&key[..])))
         .fetch(db)
         .await?;
-    let mut parked: Vec<Place> = Vec::with_capacity(found.len());
+    let mut parked: Vec<(i16, Bytes)> = Vec::with_capacity(found.len());
     for mut row in found {
-        let place = (row.int()?, row.bytes()?);
-        let at = open.get(&place).ok_or_else(|| corrupt("a key that was not asked for"))?;
+        let (consumer, key): (i16, Bytes) = (row.int()?, row.bytes()?);
+        let at =
+            open.get(&(consumer, Cow::Borrowed(&key[..]))).ok_or_else(|| corrupt("a key that was not asked for"))?;
         before[*at] = Some(Outcome::from_stored(OutcomeKind::Parked, row.bytes_or_null()?));
-        parked.push(place);
+        parked.push((consumer, key));
     }
     if parked.is_empty() {
         return Ok(before);
@@ -245,23 +309,23 @@ pub(crate) async fn unclaim(
     if keys.is_empty() {
         return Ok(());
     }
-    let keys: Vec<Place> = keys.iter().map(|(consumer, key)| place(*consumer, key)).collect();
+    let stored: Vec<Cow<'_, [u8]>> = keys.iter().map(|(_, key)| stored(key)).collect();
     Call::new("take back claims", &queries.unclaim)
-        .column(keys.iter().map(|(consumer, _)| Some(*consumer)))
-        .column(keys.iter().map(|(_, key)| Some(&key[..])))
+        .column(keys.iter().map(|(consumer, _)| Some(consumer.0)))
+        .column(stored.iter().map(|key| Some(&key[..])))
         .execute(db)
         .await?;
     Ok(())
 }
 
-fn place(consumer: ConsumerId, key: &Key) -> Place {
+/// A key as it lies in the table.
+fn stored(key: &Key) -> Cow<'_, [u8]> {
     let key = key.as_bytes();
-    let stored = if planted::is("key-cut-short") {
-        Bytes::copy_from_slice(&key[..key.len().min(8)])
+    if planted::is("key-cut-short") {
+        Cow::Borrowed(&key[..key.len().min(8)])
     } else if planted::is("key-without-case") {
-        Bytes::from(key.to_ascii_lowercase())
+        Cow::Owned(key.to_ascii_lowercase())
     } else {
-        Bytes::copy_from_slice(key)
-    };
-    (consumer.0, stored)
+        Cow::Borrowed(key)
+    }
 }

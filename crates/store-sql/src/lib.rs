@@ -32,10 +32,12 @@
 )]
 
 mod audit;
+mod claimed;
 mod config;
 mod connection;
 pub mod dialect;
 mod error;
+mod hope;
 mod horizon;
 mod inbox;
 mod insert_once;
@@ -52,6 +54,7 @@ mod replays;
 mod schema;
 mod store;
 mod transaction;
+mod versions;
 mod wire;
 
 #[cfg(feature = "postgres")]

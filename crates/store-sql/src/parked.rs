@@ -76,6 +76,31 @@ impl<D: Dialect> Parking for SqlTx<D> {
         bounded(patience, make_due(db, "release parked messages", &queries.parked.release, now, rows, delay)).await
     }
 
+    async fn count_gaps(&mut self, consumer: ConsumerId, order_key: &str) -> Result<u64, StoreError> {
+        let patience = self.patience();
+        let (queries, _, db) = self.parts();
+        let call = Call::new("count gaps", &queries.parked.count_gaps)
+            .value(consumer.0)
+            .value(order_hash(order_key))
+            .value(order_key.as_bytes());
+        let rows = bounded(patience, call.fetch(db)).await?;
+        rows.into_iter().next().ok_or_else(|| corrupt("no count of gaps"))?.int()
+    }
+
+    async fn wake_gaps(&mut self, consumer: ConsumerId, order_keys: &[&str]) -> Result<(), StoreError> {
+        if order_keys.is_empty() {
+            return Ok(());
+        }
+        let patience = self.patience();
+        let (queries, now, db) = self.parts();
+        let call = Call::new("wake what waits for a gap", &queries.parked.wake_gaps)
+            .value(now)
+            .value(consumer.0)
+            .column(order_keys.iter().map(|key| Some(order_hash(key))))
+            .column(order_keys.iter().map(|key| Some(key.as_bytes())));
+        bounded(patience, call.execute(db)).await.map(drop)
+    }
+
     async fn note_start(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
         let patience = self.patience();
         let (queries, now, db) = self.parts();

@@ -32,6 +32,7 @@ pub struct Queries {
     pub(crate) lanes: LaneQueries,
     pub(crate) parked: ParkedQueries,
     pub(crate) operators: OperatorQueries,
+    pub(crate) versions: VersionQueries,
     pub(crate) names: NameQueries,
     pub(crate) schema: SchemaQueries,
 }
@@ -40,6 +41,7 @@ pub struct Queries {
 #[derive(Clone, Debug)]
 pub(crate) struct InboxQueries {
     pub(crate) claim: Query,
+    pub(crate) claim_fresh: Query,
     pub(crate) read: Query,
     pub(crate) record: Query,
     pub(crate) find_parked: Query,
@@ -92,6 +94,16 @@ pub(crate) struct ParkedQueries {
     pub(crate) put_back: Query,
     pub(crate) note_start: Query,
     pub(crate) forget_starts: Query,
+    pub(crate) count_gaps: Query,
+    pub(crate) wake_gaps: Query,
+}
+
+/// See `versions.rs`.
+#[derive(Debug)]
+pub(crate) struct VersionQueries {
+    pub(crate) lock: Query,
+    pub(crate) add: Query,
+    pub(crate) advance: Query,
 }
 
 /// See `names.rs`.

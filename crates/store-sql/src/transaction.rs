@@ -1,6 +1,6 @@
 //! A session, and the transaction that it turns into.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -11,7 +11,9 @@ use oncebox_core::key::Key;
 use oncebox_core::outcome::Outcome;
 use oncebox_core::store::{ConsumerId, Ended, Session, Transaction};
 
+use crate::claimed::Claimed;
 use crate::dialect::Dialect;
+use crate::hope::Hope;
 use crate::queries::Queries;
 use crate::store::Shared;
 
@@ -22,21 +24,24 @@ pub(crate) const SHORT_WAIT: Duration = Duration::from_secs(30);
 pub struct SqlSession<D: Dialect> {
     store: Arc<Shared<D>>,
     idle: D::Idle,
+    hope: Hope,
 }
 
 /// An open transaction.
 pub struct SqlTx<D: Dialect> {
     store: Arc<Shared<D>>,
     open: D::Open,
-    /// The keys that this transaction claimed: the only ones whose records it may touch.
-    pub(crate) claimed: HashSet<(ConsumerId, Key)>,
-    /// Those of them that were reclaimed, with what their records said before.
+    pub(crate) claimed: Claimed,
+    /// Those of its claims that were reclaimed, with what their records said before.
     pub(crate) reclaimed: HashMap<(ConsumerId, Key), Outcome>,
+    pub(crate) hope: Hope,
+    /// Nothing was done in it yet.
+    untouched: bool,
 }
 
 impl<D: Dialect> SqlSession<D> {
     pub(crate) fn new(store: Arc<Shared<D>>, idle: D::Idle) -> Self {
-        Self { store, idle }
+        Self { store, idle, hope: Hope::default() }
     }
 }
 
@@ -45,14 +50,26 @@ impl<D: Dialect> Session for SqlSession<D> {
 
     async fn begin(self, lock_wait: Duration) -> Result<SqlTx<D>, StoreError> {
         let open = self.store.dialect.begin(self.idle, lock_wait).await?;
-        Ok(SqlTx { store: self.store, open, claimed: HashSet::new(), reclaimed: HashMap::new() })
+        let claimed = Claimed::default();
+        Ok(SqlTx { store: self.store, open, claimed, reclaimed: HashMap::new(), hope: self.hope, untouched: true })
     }
 }
 
 impl<D: Dialect> SqlTx<D> {
     /// The statements, the time if a test keeps it, and the connection.
     pub(crate) fn parts(&mut self) -> (&Queries, Option<i64>, &mut D::Db) {
+        self.untouched = false;
         (&self.store.queries, self.store.now(), D::db(&mut self.open))
+    }
+
+    /// Whether nothing would be lost if it started over.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.untouched
+    }
+
+    /// Starts over after a failed statement.
+    pub(crate) async fn restart(&mut self) -> Result<(), StoreError> {
+        self.store.dialect.restart(&mut self.open).await
     }
 
     pub(crate) fn patience(&self) -> Duration {
@@ -77,6 +94,7 @@ impl<D: Dialect> Transaction for SqlTx<D> {
     type Db = D::Db;
 
     fn db(&mut self) -> &mut D::Db {
+        self.untouched = false;
         D::db(&mut self.open)
     }
 
@@ -90,21 +108,21 @@ impl<D: Dialect> Transaction for SqlTx<D> {
     }
 
     async fn commit(self) -> Ended<SqlSession<D>, D::Doubt> {
-        let Self { store, open, claimed, .. } = self;
+        let Self { store, open, claimed, hope, .. } = self;
         match store.dialect.commit(open).await {
-            Ended::Committed(idle) => Ended::Committed(SqlSession { store, idle }),
+            Ended::Committed(idle) => Ended::Committed(SqlSession { store, idle, hope }),
             Ended::RolledBack { session, error } => {
                 let error = with_keys(error, &claimed);
-                Ended::RolledBack { session: session.map(|idle| SqlSession { store, idle }), error }
+                Ended::RolledBack { session: session.map(|idle| SqlSession { store, idle, hope }), error }
             }
             Ended::Unknown { doubt, error } => Ended::Unknown { doubt, error },
         }
     }
 
     async fn rollback(self) -> Option<SqlSession<D>> {
-        let Self { store, open, .. } = self;
+        let Self { store, open, hope, .. } = self;
         let idle = store.dialect.rollback(open).await?;
-        Some(SqlSession { store, idle })
+        Some(SqlSession { store, idle, hope })
     }
 
     fn abandon(self) -> D::Doubt {
@@ -113,12 +131,12 @@ impl<D: Dialect> Transaction for SqlTx<D> {
 }
 
 /// Names the keys whose claims someone else may have committed: a person has to look at each of their messages.
-fn with_keys(error: StoreError, claimed: &HashSet<(ConsumerId, Key)>) -> StoreError {
+fn with_keys(error: StoreError, claimed: &Claimed) -> StoreError {
     const NAMED_MAX: usize = 20;
     if error.kind() != StoreErrorKind::Breached {
         return error;
     }
-    let mut keys: Vec<String> = claimed.iter().map(|(_, key)| key.to_string()).take(NAMED_MAX).collect();
+    let mut keys: Vec<String> = claimed.iter().map(ToString::to_string).take(NAMED_MAX).collect();
     keys.sort_unstable();
     let (all, keys) = (claimed.len(), keys.join(", "));
     let reason = format!("{}; the claims of {all} keys may be committed without their effects: {keys}", error.reason());

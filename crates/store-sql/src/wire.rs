@@ -55,8 +55,8 @@ pub(crate) fn bind<'v>(call: Call<'v>, rows: &'v [Packed<'_>]) -> Call<'v> {
         .column(rows.iter().map(|row| Some(row.made_at_nanos)))
 }
 
-/// Reads a message from the last columns that `queue/lease.sql` and `parked/take.sql` return: those that [`bind`] binds,
-/// in the same order.
+/// Reads a message from the last columns that `queue/lease.sql` and `parked/take.sql` return: those that [`bind`]
+/// binds, in the same order.
 pub(crate) fn read(row: &mut Row) -> Result<Message, StoreError> {
     let order_key = text_or_null(row)?;
     let id = text_or_null(row)?;

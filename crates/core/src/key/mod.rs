@@ -24,6 +24,7 @@ mod strategy;
 mod template;
 
 use std::fmt;
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -42,9 +43,9 @@ const TAG_HASH: u8 = 4;
 /// Longer keys are hashed, so that an index entry stays small whatever producers send.
 const RAW_BYTES_MAX: usize = 64;
 
-/// What makes two deliveries the same message; see the [module](self).
+/// What makes two deliveries the same message; see the [module](self). Clones share their bytes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(Box<[u8]>);
+pub struct Key(Arc<[u8]>);
 
 impl Key {
     /// The key for one id. Canonical UUIDs take 17 bytes; other texts are kept as they are.
@@ -98,7 +99,7 @@ impl Key {
             Some(&TAG_HASH) => bytes.len() == 33,
             _ => false,
         };
-        if fits { Ok(Self(bytes)) } else { Err(KeyError::NotStored) }
+        if fits { Ok(Self(bytes.into())) } else { Err(KeyError::NotStored) }
     }
 
     fn tagged(tag: u8, bytes: &[u8]) -> Self {
@@ -110,10 +111,11 @@ impl Key {
     }
 
     fn raw(tag: u8, bytes: &[u8]) -> Self {
-        let mut key = Vec::with_capacity(bytes.len() + 1);
-        key.push(tag);
-        key.extend_from_slice(bytes);
-        Self(key.into())
+        // On the stack first: a key is made for every delivery, and this way with a single allocation.
+        let mut key = [tag; RAW_BYTES_MAX + 1];
+        let key = &mut key[..=bytes.len()];
+        key[1..].copy_from_slice(bytes);
+        Self((&*key).into())
     }
 }
 

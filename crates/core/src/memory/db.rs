@@ -22,6 +22,7 @@ pub(super) struct State {
     pub(super) queues: Queues,
     pub(super) parked: Parked,
     pub(super) operations: Operations,
+    pub(super) versions: HashMap<(ConsumerId, Key), u64>,
     tables: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
     appended: u64,
 }

@@ -12,6 +12,7 @@ mod quarantine;
 mod queue;
 mod source;
 mod store;
+mod versions;
 
 pub use db::{MemoryDb, MemoryError};
 pub use source::{MemoryReceipt, MemorySource};

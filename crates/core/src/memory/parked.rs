@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::db::MemoryDb;
 use super::queue::micros;
-use super::store::MemoryTx;
+use super::store::{MemoryStore, MemoryTx};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::parked::{LeasedPark, Park, ParkLease, ParkReceipt, Parking, Verdict, Waits};
@@ -72,6 +72,13 @@ impl Parked {
         }
         due.sort_unstable();
         due
+    }
+}
+
+impl MemoryStore {
+    /// What is set aside at the moment, with its newest verdicts, in the order in which it was parked. For tests.
+    pub async fn parked(&self) -> Vec<Park> {
+        self.state().await.parked.rows.values().map(|row| row.park.clone()).collect()
     }
 }
 
@@ -234,6 +241,35 @@ impl Parking for MemoryTx {
             if let Some(row) = db.state().parked.in_hand(*receipt).cloned() {
                 set_row(db, receipt.row, Some(Row { due_at, fence: row.fence + 1, ..row }));
             }
+        }
+        Ok(())
+    }
+
+    async fn count_gaps(&mut self, consumer: ConsumerId, order_key: &str) -> Result<u64, StoreError> {
+        let db = self.usable("count gaps")?;
+        let waits = |row: &&Row| {
+            row.park.consumer == consumer && !row.blocks() && row.park.order_key.as_deref() == Some(order_key)
+        };
+        Ok(db.state().parked.rows.values().filter(waits).count() as u64)
+    }
+
+    async fn wake_gaps(&mut self, consumer: ConsumerId, order_keys: &[&str]) -> Result<(), StoreError> {
+        let now = self.store().clock().now().as_microsecond();
+        let db = self.usable("wake what waits for a gap")?;
+        let waits = |row: &Row| {
+            let key = row.park.order_key.as_deref();
+            row.park.consumer == consumer && !row.blocks() && key.is_some_and(|key| order_keys.contains(&key))
+        };
+        let woken: Vec<(i64, Row)> = db
+            .state()
+            .parked
+            .rows
+            .iter()
+            .filter(|(_, row)| waits(row) && row.due_at.is_some_and(|at| at > now))
+            .map(|(id, row)| (*id, Row { due_at: Some(now), ..row.clone() }))
+            .collect();
+        for (id, row) in woken {
+            set_row(db, id, Some(row));
         }
         Ok(())
     }

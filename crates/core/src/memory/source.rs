@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,15 +32,42 @@ struct Slots {
     by_place: BTreeMap<u64, Slot>,
     next: u64,
     acknowledged: u64,
+    hasher: RandomState,
+    /// Orders that something in hand blocks; empty but while messages are taken, when it need not grow anew.
+    blocked: HashSet<u64, AsItIs>,
 }
 
 struct Slot {
     message: Arc<Message>,
-    /// The message's order key, shared: it is looked at for every message in hand whenever something is received.
-    order_key: Option<Arc<str>>,
+    /// A hash of the message's order key: it is looked at for every message in hand whenever something is received.
+    /// Two keys with one hash, should there ever be any, wait for each other.
+    order: Option<u64>,
     deliveries: u32,
     /// Microseconds since 1970 from which it can be delivered.
     visible_at: i64,
+}
+
+/// For what is a hash already.
+type AsItIs = BuildHasherDefault<Same>;
+
+#[derive(Default)]
+struct Same(u64);
+
+impl Hasher for Same {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // Nothing else than a `u64` is ever put in; this is here because it must be.
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
 }
 
 /// One delivery of one message.
@@ -76,8 +104,8 @@ impl MemorySource {
         for message in messages {
             let place = slots.next;
             slots.next += 1;
-            let order_key = message.order_key.as_deref().map(Arc::from);
-            let slot = Slot { message: Arc::new(message), order_key, deliveries: 0, visible_at: now };
+            let order = message.order_key.as_ref().map(|key| slots.hasher.hash_one(key));
+            let slot = Slot { message: Arc::new(message), order, deliveries: 0, visible_at: now };
             slots.by_place.insert(place, slot);
         }
         drop(slots);
@@ -111,18 +139,18 @@ impl MemorySource {
         let now = self.now();
         let until = now + i64::try_from(self.shared.lease.as_micros()).unwrap_or(i64::MAX / 4);
         let mut slots = self.slots();
-        let mut blocked: HashSet<Arc<str>> = HashSet::new();
+        let Slots { by_place, blocked, .. } = &mut *slots;
+        blocked.clear();
         let mut taken = Vec::new();
-        for (&place, slot) in &mut slots.by_place {
+        for (&place, slot) in by_place {
             if taken.len() == max {
                 break;
             }
-            let key = slot.order_key.as_ref();
             if slot.visible_at > now {
-                blocked.extend(key.cloned());
+                blocked.extend(slot.order);
                 continue;
             }
-            if key.is_some_and(|key| blocked.contains(key)) {
+            if slot.order.is_some_and(|order| blocked.contains(&order)) {
                 continue;
             }
             slot.deliveries += 1;

@@ -9,12 +9,14 @@
 //! It runs in a task of its own and is awaited to its end, so nothing cancels it between begin and commit. It blames
 //! nobody: what a failure means is decided by the lane, from a run alone.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use oncebox_core::ConsumerStore;
 use oncebox_core::claim::{Claim, ClaimRequest, Conflict, Earlier};
 use oncebox_core::crashpoint::crashpoint;
+use oncebox_core::parked::{Parking, Verdict, Waits};
 use oncebox_core::store::{Ended, Inbox, Session, Transaction};
 use oncebox_core::{Failure, Message, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind, planted};
 
@@ -23,19 +25,22 @@ use super::batch::{Place, collapse};
 use super::blame::{self, Blame};
 use super::call::{self, Ran};
 use super::identity::{Claims, id_hash};
+use super::parking;
 use super::plants;
 use super::routes::{Route, Shape};
+use super::verdict;
+use super::versioned::{self, Sorted, Versioned};
 use super::work::Work;
 use crate::context::Hook;
 use crate::handler::Call;
 
 /// What to do with messages that are fresh.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Mode {
     /// Run their handlers.
     Handle,
-    /// Record that their effect was there already.
-    AlreadyApplied,
+    /// Record this instead: the effect was there already, or the business refuses it.
+    Instead(Outcome),
 }
 
 /// What became of a message in a transaction that committed.
@@ -47,6 +52,8 @@ pub(super) enum Fate {
     Duplicate(Outcome, Kind),
     /// Its key belongs to another message. Not settled.
     Conflict(Conflict),
+    /// It is set aside in the same transaction: behind another of its order key, or for a missing version.
+    Aside(Waits),
     /// It has to wait for a transaction of its own. Not settled.
     Later,
 }
@@ -65,7 +72,7 @@ pub(super) enum Kind {
 impl Fate {
     /// Whether the source may forget the message.
     pub(super) fn is_settled(&self) -> bool {
-        matches!(self, Self::Handled(_) | Self::Duplicate(..))
+        matches!(self, Self::Handled(_) | Self::Duplicate(..) | Self::Aside(_))
     }
 }
 
@@ -115,7 +122,7 @@ enum Stop<S: Store> {
 }
 
 /// Runs one transaction over `works` and gives them back with how it ended.
-pub(super) async fn attempt<S: Store, Src: Source<S>>(
+pub(super) async fn attempt<S: ConsumerStore, Src: Source<S>>(
     engine: Arc<Engine<S, Src>>,
     session: Option<S::Session>,
     works: Vec<Work<S, Src::Receipt>>,
@@ -125,7 +132,7 @@ pub(super) async fn attempt<S: Store, Src: Source<S>>(
     (works, end)
 }
 
-async fn run<S: Store, Src: Source<S>>(
+async fn run<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     session: Option<S::Session>,
     works: &[Work<S, Src::Receipt>],
@@ -168,7 +175,7 @@ async fn run<S: Store, Src: Source<S>>(
                     Err(error) => return End::Broken { session: None, doubt, error, during },
                 },
             };
-            match blame::assign(&engine.store, failure) {
+            match blame::assign(&engine.store, &engine.classify, failure) {
                 Blame::Message { failure, unique } => End::Suspect { session, doubt, place, failure, unique },
                 Blame::Store(error) => End::Broken { session, doubt, error, during },
             }
@@ -193,7 +200,7 @@ async fn commit<T: Transaction>(tx: T) -> Ended<T::Session, T::Doubt> {
 }
 
 /// Everything between begin and commit.
-async fn inside<S: Store, Src: Source<S>>(
+async fn inside<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     mut tx: S::Tx,
     works: &[Work<S, Src::Receipt>],
@@ -220,9 +227,18 @@ async fn inside<S: Store, Src: Source<S>>(
     }
 
     let mut hooks = Vec::new();
-    if mode == Mode::AlreadyApplied {
+    if engine.parks_behind() {
+        check!(tx, park_behind(engine, &mut tx, &mut judged, works, &claims).await);
+    }
+    let sorted = match (&engine.versioned, &mode) {
+        (Some(versioned), Mode::Handle) => {
+            check!(tx, by_version(engine, versioned, &mut tx, &mut judged, works, &claims).await)
+        }
+        _ => Sorted::default(),
+    };
+    if let Mode::Instead(outcome) = mode {
         for place in std::mem::take(&mut judged.fresh) {
-            judged.fates[place] = Some(Fate::Handled(Outcome::of(OutcomeKind::AlreadyApplied)));
+            judged.fates[place] = Some(Fate::Handled(outcome.clone()));
         }
     }
     for (route, turn) in turns(works, &judged.fresh, engine.order.is_kept()) {
@@ -246,7 +262,7 @@ async fn inside<S: Store, Src: Source<S>>(
                 return Err(Stop::Message { tx: Some(tx), doubt: None, place: turn[0], failure });
             }
             // A batch handler fails as a whole; which message it was is found by halving.
-            Ran::Failed { tx, failure } => match blame::assign(&engine.store, failure) {
+            Ran::Failed { tx, failure } => match blame::assign(&engine.store, &engine.classify, failure) {
                 Blame::Store(error) => return Err(Stop::Store(tx, error, During::BatchHandler)),
                 Blame::Message { failure, .. } => return Err(batch_failed(tx, failure)),
             },
@@ -276,9 +292,14 @@ async fn inside<S: Store, Src: Source<S>>(
     if !judged.take_back.is_empty() {
         check!(tx, tx.unclaim(&judged.take_back).await);
     }
+    check!(tx, sorted.advance(engine, &mut tx).await);
+    // A parked row that was put back is not ended.
+    let stays =
+        |work: &Work<S, Src::Receipt>, fate: &Fate| work.delivery.parked.is_some() && matches!(fate, Fate::Aside(_));
     // Our own commit that went through has settled its row already.
     let ours = |fate: &Fate| matches!(fate, Fate::Duplicate(_, Kind::Ours));
-    let settled = works.iter().zip(&fates).filter(|(_, fate)| fate.is_settled() && !ours(fate));
+    let settled =
+        works.iter().zip(&fates).filter(|(work, fate)| fate.is_settled() && !ours(fate) && !stays(work, fate));
     let receipts: Vec<&Src::Receipt> = settled.map(|(work, _)| &**work.delivery.receipt()).collect();
     if !planted::is("ack-before-commit") {
         check!(tx, engine.source.ack_in(&mut tx, &receipts).await);
@@ -322,6 +343,84 @@ fn hold_back<S: Store, R>(judged: &mut Judged, works: &[Work<S, R>], claims: &[O
     }
 }
 
+/// Where order is kept, nothing overtakes a message that is parked: what follows it under its order key is parked behind
+/// it, in the same transaction.
+async fn park_behind<S: ConsumerStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    tx: &mut S::Tx,
+    judged: &mut Judged,
+    works: &[Work<S, Src::Receipt>],
+    claims: &[Option<&Claims>],
+) -> Result<(), StoreError> {
+    let key = |place: &usize| works[*place].order_key.as_deref();
+    let keys: BTreeSet<&str> = judged.fresh.iter().filter_map(key).collect();
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let keys: Vec<&str> = keys.into_iter().collect();
+    let is_blocked = tx.is_blocked(engine.records.own, &keys).await?;
+    let blocked: HashSet<&str> =
+        keys.into_iter().zip(is_blocked).filter(|(_, blocked)| *blocked).map(|(key, _)| key).collect();
+    if blocked.is_empty() {
+        return Ok(());
+    }
+    let behind = judged.fresh.iter().copied().filter(|place| key(place).is_some_and(|key| blocked.contains(key)));
+    let behind = behind.map(|place| (place, verdict::behind(&works[place].delivery.message))).collect();
+    put_aside(engine, tx, judged, works, claims, behind).await
+}
+
+/// Takes out what versions say is not to be run.
+async fn by_version<S: ConsumerStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    versioned: &Versioned,
+    tx: &mut S::Tx,
+    judged: &mut Judged,
+    works: &[Work<S, Src::Receipt>],
+    claims: &[Option<&Claims>],
+) -> Result<Sorted, StoreError> {
+    let mut sorted = versioned::sort_out(engine, versioned, tx, works, &judged.fresh).await?;
+    for (place, outcome) in std::mem::take(&mut sorted.ended) {
+        judged.fresh.retain(|fresh| *fresh != place);
+        judged.fates[place] = Some(Fate::Handled(outcome));
+    }
+    let aside = std::mem::take(&mut sorted.aside);
+    put_aside(engine, tx, judged, works, claims, aside).await?;
+    Ok(sorted)
+}
+
+/// Sets fresh messages aside in the transaction that claimed them: their records say so, and their rows are added, or
+/// put back where they come from there.
+async fn put_aside<S: ConsumerStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    tx: &mut S::Tx,
+    judged: &mut Judged,
+    works: &[Work<S, Src::Receipt>],
+    claims: &[Option<&Claims>],
+    aside: Vec<(usize, Verdict)>,
+) -> Result<(), StoreError> {
+    let (mut added, mut back) = (Vec::new(), Vec::new());
+    for (place, verdict) in aside {
+        judged.fresh.retain(|fresh| *fresh != place);
+        judged.fates[place] = Some(Fate::Aside(verdict.waits));
+        if let Some(claims) = claims[place] {
+            let parked = Outcome::of(OutcomeKind::Parked);
+            judged.outcomes.push((claims.first.consumer, claims.first.key.clone(), parked));
+            judged.take_back.extend(claims.business.iter().map(|claim| (claim.consumer, claim.key.clone())));
+        }
+        match works[place].delivery.parked {
+            Some(parked) => back.push((parked.receipt, verdict)),
+            None => added.push(parking::claimed(engine, &works[place], verdict)?),
+        }
+    }
+    if !added.is_empty() {
+        tx.park(&added).await?;
+    }
+    if !back.is_empty() {
+        tx.put_back(&back).await?;
+    }
+    Ok(())
+}
+
 /// What the claims of a batch came to.
 struct Judged {
     /// `None`: fresh, or not known before its leader's is.
@@ -334,7 +433,7 @@ struct Judged {
     take_back: Vec<(oncebox_core::ConsumerId, oncebox_core::Key)>,
 }
 
-async fn claim<S: Store, R>(
+async fn claim<S: ConsumerStore, R>(
     tx: &mut S::Tx,
     works: &[Work<S, R>],
     claims: &[Option<&Claims>],
@@ -353,12 +452,12 @@ async fn claim<S: Store, R>(
         _ if planted::is("claim-skipped") => vec![Claim::Fresh; requests.len()],
         requests => tx.claim(requests).await?,
     };
+    let answers = reclaim(tx, works, &leaders, answers).await?;
     let mut answers = answers.into_iter();
     let mut answer = || answers.next().unwrap_or(Claim::Undecided);
     for (place, claims) in leaders {
         let (first, business) = (answer(), claims.business.as_ref().map(|_| answer()));
-        let own = (claims.first.consumer, claims.first.key.clone());
-        let other = claims.business.as_ref().map(|b| (b.consumer, b.key.clone()));
+        let own = || (claims.first.consumer, claims.first.key.clone());
         judged.fates[place] = match (first, business) {
             (Claim::Undecided, _) | (_, Some(Claim::Undecided)) => {
                 let label = works[place].delivery.message.label().to_string();
@@ -371,17 +470,18 @@ async fn claim<S: Store, R>(
             }
             (Claim::Fresh, Some(Claim::Duplicate(earlier))) => {
                 // Remember it under its own id too: its next redelivery is then a plain transport duplicate.
-                judged.outcomes.push((own.0, own.1, earlier.outcome.clone()));
+                let (consumer, key) = own();
+                judged.outcomes.push((consumer, key, earlier.outcome.clone()));
                 Some(Fate::Duplicate(earlier.outcome, Kind::Business))
             }
             (Claim::Fresh, Some(Claim::Conflict(conflict))) => {
-                judged.take_back.push(own);
+                judged.take_back.push(own());
                 Some(Fate::Conflict(conflict))
             }
             (first, business) => {
                 // The first key decides. A business key that was free (its record had expired) must not stay ours.
                 if business == Some(Claim::Fresh) {
-                    judged.take_back.extend(other);
+                    judged.take_back.extend(claims.business.as_ref().map(|b| (b.consumer, b.key.clone())));
                 }
                 match first {
                     Claim::Duplicate(earlier) => {
@@ -398,11 +498,39 @@ async fn claim<S: Store, R>(
     Ok(judged)
 }
 
+/// A message that was parked and is tried again finds its own record: that becomes a claim again, once.
+async fn reclaim<S: ConsumerStore, R>(
+    tx: &mut S::Tx,
+    works: &[Work<S, R>],
+    leaders: &[(usize, &Claims)],
+    mut answers: Vec<Claim>,
+) -> Result<Vec<Claim>, StoreError> {
+    let mut asked = Vec::new();
+    let mut at = 0;
+    for (place, claims) in leaders {
+        let own = works[*place].delivery.parked.is_some_and(|parked| parked.owns_record);
+        let is_parked = matches!(&answers.get(at), Some(Claim::Duplicate(earlier)) if earlier.is_parked());
+        if own && is_parked {
+            asked.push((at, (claims.first.consumer, claims.first.key.clone())));
+        }
+        at += claims.all().count();
+    }
+    if asked.is_empty() {
+        return Ok(answers);
+    }
+    let (at, keys): (Vec<usize>, Vec<_>) = asked.into_iter().unzip();
+    for (at, ours) in at.into_iter().zip(tx.reclaim(&keys).await?) {
+        // Not ours: someone ran it meanwhile. Asked again, the record says how it ended.
+        answers[at] = if ours { Claim::Fresh } else { Claim::Undecided };
+    }
+    Ok(answers)
+}
+
 /// A key that is not the message's id catches both kinds; the hash of the id tells which.
 fn kind<S: Store, R>(claims: &Claims, earlier: &Earlier, work: &Work<S, R>) -> Kind {
     match (claims.first_is_id, earlier.id_hash, id_hash(&work.delivery.message)) {
         (false, Some(first), Some(now)) if first != now => Kind::Business,
-        _ if work.ready.as_ref().is_ok_and(|ready| ready.in_doubt) => Kind::Ours,
+        _ if !earlier.is_parked() && work.ready.as_ref().is_ok_and(|ready| ready.in_doubt) => Kind::Ours,
         _ => Kind::Transport,
     }
 }
@@ -438,6 +566,7 @@ fn conclude(places: &[Place], mut fates: Vec<Option<Fate>>) -> Vec<Fate> {
                     Some(Fate::Duplicate(outcome.clone(), Kind::Business))
                 }
                 Some(Fate::Duplicate(outcome, _)) => Some(Fate::Duplicate(outcome.clone(), Kind::Transport)),
+                Some(Fate::Aside(_)) => Some(Fate::Duplicate(Outcome::of(OutcomeKind::Parked), Kind::Transport)),
                 _ => None,
             };
         }

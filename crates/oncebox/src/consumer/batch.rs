@@ -6,11 +6,13 @@ use oncebox_core::{ConsumerId, Key};
 
 use super::identity::Claims;
 
-/// How many messages go into one transaction: grows by one, halves on conflict or failure. At the start, before anything
-/// went wrong, it doubles.
+/// How many messages go into one transaction: grows by one, halves on failure. At the start, before anything went wrong, it
+/// doubles.
 ///
-/// A conflict costs more than a batch saves, so each one also quadruples the successes it takes to grow again: where lanes
-/// keep meeting on the same rows, the next try at a larger batch becomes rare.
+/// A conflict costs more than a batch saves: everyone in it has waited for a lock in vain, holding his own. So after one,
+/// messages go singly; then the size doubles up to half of where it was, and goes on by one. Each conflict also multiplies
+/// the successes that a step takes: where lanes keep meeting on the same rows, the next try at a larger batch becomes
+/// rare.
 #[derive(Debug)]
 pub(super) struct Pace {
     limit: usize,
@@ -19,19 +21,22 @@ pub(super) struct Pace {
     credit: u32,
     /// Successes it takes to grow.
     price: u32,
-    /// Nothing went wrong yet.
-    untroubled: bool,
+    /// Up to here it doubles.
+    known_good: usize,
 }
 
 /// The first batch: enough to be worth a commit, little to lose where lanes meet on the same rows.
 const FIRST: usize = 8;
+
+/// How much dearer a step becomes with each conflict.
+const PRICE_FACTOR: u32 = 8;
 
 /// The most successes it takes to try a larger batch again.
 const PRICE_MAX: u32 = 1024;
 
 impl Pace {
     pub(super) fn new(max: usize) -> Self {
-        Self { limit: FIRST.min(max), max, credit: 0, price: 1, untroubled: true }
+        Self { limit: FIRST.min(max), max, credit: 0, price: 1, known_good: max }
     }
 
     pub(super) fn limit(&self) -> usize {
@@ -44,22 +49,26 @@ impl Pace {
             self.credit = 0;
             // Forgiven slowly: the rows that were hot a moment ago probably still are.
             self.price = (self.price - self.price.div_ceil(8)).max(1);
-            let step = if self.untroubled { self.limit } else { 1 };
-            self.limit = (self.limit + step).min(self.max);
+            self.limit = if self.limit < self.known_good {
+                (self.limit * 2).min(self.known_good)
+            } else {
+                (self.limit + 1).min(self.max)
+            };
         }
     }
 
     /// A message failed.
     pub(super) fn went_badly(&mut self) {
-        self.untroubled = false;
         self.limit = (self.limit / 2).max(1);
+        self.known_good = self.limit;
     }
 
     /// Others were in the way.
     pub(super) fn was_contended(&mut self) {
         self.went_badly();
+        self.limit = 1;
         self.credit = 0;
-        self.price = (self.price * 4).min(PRICE_MAX);
+        self.price = (self.price * PRICE_FACTOR).min(PRICE_MAX);
     }
 }
 
@@ -78,10 +87,12 @@ pub(super) enum Place {
 /// Finds the messages of a batch that share a key. `ON CONFLICT` names a key once however often it is inserted, so two
 /// deliveries of one message in one statement would both pass for fresh.
 pub(super) fn collapse<'c>(batch: impl IntoIterator<Item = Option<&'c Claims>>) -> Vec<Place> {
-    let mut leaders: HashMap<(ConsumerId, &Key), usize> = HashMap::new();
-    let mut leading: Vec<Option<&Claims>> = Vec::new();
-    let mut places = Vec::new();
-    for (place, claims) in batch.into_iter().enumerate() {
+    let batch = batch.into_iter();
+    let (expected, _) = batch.size_hint();
+    let mut leaders: HashMap<(ConsumerId, &Key), usize> = HashMap::with_capacity(expected);
+    let mut leading: Vec<Option<&Claims>> = Vec::with_capacity(expected);
+    let mut places = Vec::with_capacity(expected);
+    for (place, claims) in batch.enumerate() {
         leading.push(claims);
         let Some(claims) = claims else {
             places.push(Place::Leader);
@@ -176,6 +187,20 @@ mod tests {
             pace.went_well();
         }
         assert_eq!(pace.limit(), 100);
+    }
+
+    #[test]
+    fn a_single_conflict_is_soon_forgotten() {
+        let mut pace = Pace::new(100);
+        while pace.limit() < 100 {
+            pace.went_well();
+        }
+        pace.was_contended();
+        assert_eq!(pace.limit(), 1);
+        for _ in 0..60 {
+            pace.went_well();
+        }
+        assert!(pace.limit() >= 50, "{}", pace.limit());
     }
 
     #[test]

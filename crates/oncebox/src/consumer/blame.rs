@@ -2,6 +2,8 @@
 
 use oncebox_core::{Class, Failure, Store, StoreError, StoreErrorKind};
 
+use super::builder::Classify;
+
 /// What a handler's failure turned out to be.
 pub(super) enum Blame {
     /// The message's own failure, as far as this run can tell.
@@ -16,7 +18,7 @@ pub(super) enum Blame {
 
 /// Finds the class of a failure. An error that the store's driver made is read by the store, and its text replaced by
 /// one that quotes no values.
-pub(super) fn assign<S: Store>(store: &S, failure: Failure) -> Blame {
+pub(super) fn assign<S: Store>(store: &S, classify: &[Classify], failure: Failure) -> Blame {
     if let Some(error) = find::<StoreError>(&failure) {
         if error.kind() != StoreErrorKind::Refused {
             return Blame::Store(StoreError::new(error.kind(), "run a handler", error.reason()));
@@ -25,7 +27,7 @@ pub(super) fn assign<S: Store>(store: &S, failure: Failure) -> Blame {
         return Blame::Message { failure: failure.known_as(Class::Permanent, reason), unique: None };
     }
     let Some(read) = failure.cause().and_then(|cause| store.read_error(cause)) else {
-        let class = failure.class().unwrap_or(Class::Transient);
+        let class = failure.class().or_else(|| read_by(classify, &failure)).unwrap_or(Class::Transient);
         let reason = failure.reason().to_owned();
         return Blame::Message { failure: failure.known_as(class, reason), unique: None };
     };
@@ -38,6 +40,18 @@ pub(super) fn assign<S: Store>(store: &S, failure: Failure) -> Blame {
             Blame::Message { failure: failure.known_as(class, read.reason), unique: read.unique }
         }
     }
+}
+
+/// What the user's own reading makes of it.
+fn read_by(classify: &[Classify], failure: &Failure) -> Option<Class> {
+    let mut cause = failure.cause();
+    while let Some(error) = cause {
+        if let Some(class) = classify.iter().find_map(|read| read(error)) {
+            return Some(class);
+        }
+        cause = error.source();
+    }
+    None
 }
 
 fn find<E: std::error::Error + 'static>(failure: &Failure) -> Option<&E> {

@@ -26,14 +26,15 @@ pub struct Bounds {
     pub lock_wait_alone: Duration,
     /// How often a message that runs alone is tried at once when others are in its way; then it is released. Default 10.
     pub contended_tries_max: u32,
+    /// How often a process may die while it handles a message alone, before the message is parked for a person. Default 5.
+    pub starts_max: u32,
+    /// Verdicts that it takes before most of them failing counts as a dependency that is down: then the consumer pauses
+    /// and probes. 0: it never does. Default 20, at most 50.
+    pub breaker_sample: usize,
     /// How long the batches in hand may take after a shutdown was asked for. Default 20 s.
     pub drain_deadline: Duration,
     /// How long one after-commit hook may take. Default 5 s.
     pub hook_deadline: Duration,
-    /// The delay after a first failure; it doubles with each delivery. Default 200 ms.
-    pub backoff_first: Duration,
-    /// The longest delay after a failure. Default 5 min.
-    pub backoff_max: Duration,
 }
 
 impl Default for Bounds {
@@ -49,10 +50,10 @@ impl Default for Bounds {
             lock_wait_batch: Duration::from_millis(50),
             lock_wait_alone: Duration::from_secs(5),
             contended_tries_max: 10,
+            starts_max: 5,
+            breaker_sample: 20,
             drain_deadline: Duration::from_secs(20),
             hook_deadline: Duration::from_secs(5),
-            backoff_first: Duration::from_millis(200),
-            backoff_max: Duration::from_secs(300),
         }
     }
 }

@@ -1,25 +1,34 @@
 //! Putting a consumer together.
 
 use std::collections::HashSet;
+use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use oncebox_core::ConsumerStore;
 use oncebox_core::key::TemplateError;
 use oncebox_core::queue::QueueStore;
 use oncebox_core::store::InvalidName;
 use oncebox_core::{
-    Clock, ConsumerName, Content, KeyStrategy, Message, Outcome, Scope, Source, Store, SystemClock, Template,
+    Class, Clock, ConsumerName, Content, KeyStrategy, Message, Outcome, Scope, Source, Store, SystemClock, Template,
 };
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 
+use super::breaker::Breaker;
 use super::engine::{Drained, Engine, RunError};
 use super::identity::Identity;
+use super::retry::{Retries, Retry};
 use super::routes::{Route, Routes, Shape};
 use super::settle::{HookRuns, SettledHook};
+use super::stop::Stop;
+use super::together::{Running, together};
+use super::versioned::Versioned;
 use super::{Bounds, Stats, StoredConsumer};
 use crate::handler::{Batch, BatchHandler, Each, Erased, Handler, Raw};
+use crate::parked_source::Due;
 
 /// A named reader of a source, with its own records in a store: the unit of "once".
 ///
@@ -63,10 +72,40 @@ pub(super) struct Setup<S: Store> {
     pub(super) order: OrderBy,
     pub(super) constraints: HashSet<String>,
     pub(super) hooks: Vec<Arc<SettledHook>>,
+    pub(super) versioned: Option<Versioned>,
+    pub(super) retries: Retries,
+    pub(super) classify: Vec<Classify>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) stats: Arc<Stats>,
+    pub(super) flow: Flow,
+    /// Tells the parked flow when something is due.
+    pub(super) due: Arc<Due>,
+    pub(super) breaker: Arc<Breaker>,
+    pub(super) suspects: Arc<Semaphore>,
     /// Types that were given two handlers.
     twice: Vec<String>,
+}
+
+/// Which part of a consumer an engine runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// What comes from the source, or from the table of stored mode.
+    Main,
+    /// What stored mode stores.
+    Front,
+    /// What was set aside and is tried again.
+    Parked,
+}
+
+/// Lanes for what was set aside.
+const PARKED_LANES_MAX: usize = 4;
+
+/// Reads the class of an error that a handler returned.
+pub(super) type Classify = Arc<dyn Fn(&(dyn Error + 'static)) -> Option<Class> + Send + Sync>;
+
+/// The order key of a message that came through us is what the order asks for.
+pub(super) fn by_message_key(order: &OrderBy) -> OrderBy {
+    if order.is_kept() { OrderBy::MessageKey } else { OrderBy::Nothing }
 }
 
 /// What messages are kept in order by.
@@ -142,7 +181,7 @@ pub enum StartError {
     },
 }
 
-impl<S: Store, Src: Source<S>> Consumer<S, Src> {
+impl<S: ConsumerStore, Src: Source<S>> Consumer<S, Src> {
     /// A consumer of `source` that keeps its records in `store` under `name`. The name is its identity: renamed, it
     /// starts with no memory.
     pub fn new(name: impl Into<String>, store: S, source: Src) -> Self {
@@ -155,8 +194,15 @@ impl<S: Store, Src: Source<S>> Consumer<S, Src> {
             order: OrderBy::Nothing,
             constraints: HashSet::new(),
             hooks: Vec::new(),
+            versioned: None,
+            retries: Retries::default(),
+            classify: Vec::new(),
             clock: Arc::new(SystemClock),
             stats: Arc::default(),
+            flow: Flow::Main,
+            due: Arc::default(),
+            breaker: Arc::new(Breaker::new(Bounds::default().breaker_sample)),
+            suspects: Arc::new(Semaphore::new(1)),
             twice: Vec::new(),
         };
         Self { setup, source }
@@ -271,10 +317,40 @@ impl<S: Store, Src: Source<S>> Consumer<S, Src> {
         self
     }
 
+    /// Reads versions: a message is applied if it is the next of its aggregate, and never turns its state back.
+    #[must_use]
+    pub fn versioned(mut self, versioned: Versioned) -> Self {
+        self.setup.versioned = Some(versioned);
+        self
+    }
+
+    /// How often and when a message that failed is tried again; for all types that have no policy of their own.
+    #[must_use]
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.setup.retries.usual = retry;
+        self
+    }
+
+    /// The same for messages of one type.
+    #[must_use]
+    pub fn retry_for(mut self, kind: impl Into<String>, retry: Retry) -> Self {
+        self.setup.retries.by_kind.insert(kind.into(), retry);
+        self
+    }
+
+    /// Says what errors of type `E` allow when a handler returns one with `?`. A class that the handler named itself
+    /// counts more, and an error of the store's driver is known already.
+    #[must_use]
+    pub fn classify<E: Error + 'static>(mut self, class: impl Fn(&E) -> Class + Send + Sync + 'static) -> Self {
+        self.setup.classify.push(Arc::new(move |error| error.downcast_ref().map(&class)));
+        self
+    }
+
     /// Changes bounds.
     #[must_use]
     pub fn bounds(mut self, change: impl FnOnce(&mut Bounds)) -> Self {
         change(&mut self.setup.bounds);
+        self.setup.breaker = Arc::new(Breaker::new(self.setup.bounds.breaker_sample));
         self
     }
 
@@ -307,7 +383,13 @@ impl<S: Store, Src: Source<S>> Consumer<S, Src> {
 
     /// Runs until `shutdown` resolves, then finishes or gives back what is in hand.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Drained, RunError> {
-        Engine::start(self.setup, self.source).await?.run(shutdown).await
+        let Self { setup, source } = self;
+        let parked = setup.parked();
+        let main = Engine::start(setup, source).await?;
+        let parked = Engine::start_parked(parked).await?;
+        let stop = Stop::default();
+        together(&stop, [Box::pin(main.run(stop.wait())) as Running<'_>, Box::pin(parked.run(stop.wait()))], shutdown)
+            .await
     }
 }
 
@@ -323,8 +405,39 @@ impl<S: Store> Setup<S> {
             order: self.order.clone(),
             constraints: HashSet::new(),
             hooks: Vec::new(),
+            versioned: None,
+            retries: self.retries.clone(),
+            classify: Vec::new(),
             clock: Arc::clone(&self.clock),
             stats,
+            flow: Flow::Front,
+            due: Arc::clone(&self.due),
+            breaker: Arc::new(Breaker::new(0)),
+            suspects: Arc::clone(&self.suspects),
+            twice: Vec::new(),
+        }
+    }
+
+    /// The flow of what was set aside, beside this one: the same handlers, policies and counters.
+    pub(super) fn parked(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            store: self.store.clone(),
+            routes: self.routes.clone(),
+            bounds: Bounds { lanes: self.bounds.lanes.min(PARKED_LANES_MAX), ..self.bounds.clone() },
+            identity: self.identity.clone(),
+            order: by_message_key(&self.order),
+            constraints: self.constraints.clone(),
+            hooks: self.hooks.clone(),
+            versioned: self.versioned.clone(),
+            retries: self.retries.clone(),
+            classify: self.classify.clone(),
+            clock: Arc::clone(&self.clock),
+            stats: Arc::clone(&self.stats),
+            flow: Flow::Parked,
+            due: Arc::clone(&self.due),
+            breaker: Arc::clone(&self.breaker),
+            suspects: Arc::clone(&self.suspects),
             twice: Vec::new(),
         }
     }

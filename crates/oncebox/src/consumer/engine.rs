@@ -7,24 +7,29 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use oncebox_core::ConsumerStore;
 use oncebox_core::source::Order;
-use oncebox_core::{Clock, ConsumerName, Source, SourceError, Store, StoreError, StoreErrorKind, planted};
+use oncebox_core::{Clock, ConsumerName, Source, SourceError, StoreError, StoreErrorKind, planted};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
-use super::builder::{OrderBy, Setup, StartError};
+use super::breaker::Breaker;
+use super::builder::{Classify, Flow, OrderBy, Setup, StartError};
 use super::heartbeat::{self, Held};
 use super::identity::{Identity, Records};
 use super::intake::{self, room_kib};
 use super::lane::Lane;
 use super::outage::{Outage, Pause};
+use super::retry::Retries;
 use super::routes::Routes;
 use super::settle::SettledHook;
 use super::stop::Stop;
+use super::versioned::Versioned;
 use super::{Bounds, Stats};
+use crate::parked_source::{Due, ParkedSource};
 
 /// What the tasks of one running consumer share. Only counters and signals change.
-pub(crate) struct Engine<S: Store, Src: Source<S>> {
+pub(crate) struct Engine<S: ConsumerStore, Src: Source<S>> {
     pub(super) name: ConsumerName,
     pub(super) store: S,
     pub(super) source: Src,
@@ -34,6 +39,15 @@ pub(crate) struct Engine<S: Store, Src: Source<S>> {
     pub(super) order: OrderBy,
     pub(super) constraints: HashSet<String>,
     pub(super) hooks: Vec<Arc<SettledHook>>,
+    pub(super) versioned: Option<Versioned>,
+    pub(super) retries: Retries,
+    pub(super) classify: Vec<Classify>,
+    pub(super) flow: Flow,
+    pub(super) due: Arc<Due>,
+    /// Shared by all flows of the consumer.
+    pub(super) breaker: Arc<Breaker>,
+    /// One suspect at a time; see `poison`.
+    pub(super) suspects: Arc<Semaphore>,
     pub(super) records: Records,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) stats: Arc<Stats>,
@@ -44,6 +58,8 @@ pub(crate) struct Engine<S: Store, Src: Source<S>> {
     pub(super) room_kib: Arc<Semaphore>,
     /// Raised with each release of a message that others wait behind; see `Work::wave`.
     wave: AtomicU64,
+    /// Counts batches of lanes without order that met others on the same rows; what one lane learns, all know.
+    conflicts: AtomicU64,
     stop: Stop,
     /// Why it stops by itself.
     failed: Mutex<Option<String>>,
@@ -106,7 +122,18 @@ pub enum RunError {
     },
 }
 
-impl<S: Store, Src: Source<S>> Engine<S, Src> {
+impl<S: ConsumerStore> Engine<S, ParkedSource<S>> {
+    /// The flow of what was set aside.
+    pub(super) async fn start_parked(setup: Setup<S>) -> Result<Arc<Self>, RunError> {
+        let name = setup.check()?;
+        let refused = |error| RunError::Store { name: name.to_string(), error };
+        let consumer = setup.store.consumer(&name).await.map_err(refused)?;
+        let source = ParkedSource::new(setup.store.clone(), consumer, Arc::clone(&setup.due));
+        Self::start(setup, source).await
+    }
+}
+
+impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
     /// Checks that the parts fit together and makes them one.
     pub(super) async fn start(setup: Setup<S>, source: Src) -> Result<Arc<Self>, RunError> {
         let name = setup.check()?;
@@ -131,11 +158,19 @@ impl<S: Store, Src: Source<S>> Engine<S, Src> {
             order: setup.order,
             constraints: setup.constraints,
             hooks: setup.hooks,
+            versioned: setup.versioned,
+            retries: setup.retries,
+            classify: setup.classify,
+            flow: setup.flow,
+            due: setup.due,
+            breaker: setup.breaker,
+            suspects: setup.suspects,
             records,
             clock: setup.clock,
             stats: setup.stats,
             outage: Outage::default(),
             wave: AtomicU64::new(0),
+            conflicts: AtomicU64::new(0),
             stop: Stop::default(),
             failed: Mutex::new(None),
             name,
@@ -144,7 +179,15 @@ impl<S: Store, Src: Source<S>> Engine<S, Src> {
         Ok(Arc::new(engine))
     }
 
+    /// What was set aside is tried again, and is not parked behind itself.
+    pub(super) fn parks_behind(&self) -> bool {
+        self.order.is_kept() && self.flow == Flow::Main
+    }
+
     fn say_hello(&self) {
+        if self.flow != Flow::Main {
+            return;
+        }
         let (store, source) = (self.store.capabilities(), self.source.capabilities());
         tracing::info!(
             consumer = %self.name, store = store.name, source = source.name, key = %self.identity.key,
@@ -241,6 +284,17 @@ impl<S: Store, Src: Source<S>> Engine<S, Src> {
         self.wave.fetch_add(1, SeqCst) + 1
     }
 
+    /// How many conflicts lanes without order had with each other.
+    pub(super) fn conflicts(&self) -> u64 {
+        self.conflicts.load(SeqCst)
+    }
+
+    /// One more; how many there are now. Lanes with order do not share rows, so there it is nobody else's business.
+    pub(super) fn note_conflict(&self) -> u64 {
+        let one = u64::from(!self.order.is_kept());
+        self.conflicts.fetch_add(one, SeqCst) + one
+    }
+
     /// Waits while the store is away; a connection once it is back, `None` if a shutdown came first. `lost` counts how
     /// often in a row this happened with nothing done in between: a store that lets in and then fails is away as well.
     pub(super) async fn wait_for_store(&self, error: StoreError, lost: u32) -> Option<Back<S::Session>> {
@@ -290,7 +344,7 @@ impl<S: Store, Src: Source<S>> Engine<S, Src> {
     }
 }
 
-impl<S: Store, Src: Source<S>> fmt::Debug for Engine<S, Src> {
+impl<S: ConsumerStore, Src: Source<S>> fmt::Debug for Engine<S, Src> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine").field("name", &self.name).field("stats", &self.stats).finish_non_exhaustive()
     }

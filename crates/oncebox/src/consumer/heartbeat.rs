@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use oncebox_core::ConsumerStore;
 use oncebox_core::crashpoint::crashpoint;
-use oncebox_core::{Source, Store, planted};
+use oncebox_core::{Source, planted};
 
 use super::Engine;
 
@@ -41,7 +42,7 @@ impl<R> Held<R> {
 }
 
 /// Extends at a quarter of the lease, so that two beats may fail before it runs out. Ends with the process's last lane.
-pub(super) async fn run<S: Store, Src: Source<S>>(
+pub(super) async fn run<S: ConsumerStore, Src: Source<S>>(
     engine: Arc<Engine<S, Src>>,
     held: Arc<Held<Src::Receipt>>,
     lease: Duration,

@@ -4,15 +4,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncebox_core::ConsumerStore;
 use oncebox_core::crashpoint::crashpoint;
-use oncebox_core::{Delivery, Failure, Release, Source, SourceErrorKind, Store};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use oncebox_core::{Delivery, Failure, Release, Source, SourceErrorKind};
+use tokio::sync::mpsc;
 
+use super::breaker::Admission;
+use super::builder::Flow;
 use super::heartbeat::Held;
 use super::outage::Pause;
 use super::plants;
-use super::stats::Stats;
-use super::work::{Ready, Work};
+use super::stats::{InHand, Stats};
+use super::work::{Ready, Room, Work};
 use super::{Engine, OrderBy};
 
 /// How long one look for messages lasts: the longest that a shutdown waits for an idle source.
@@ -24,7 +27,7 @@ const KIB: usize = 1024;
 /// Where work goes: one feed for all lanes, or one per lane where order is kept.
 pub(super) type Outlets<S, R> = Vec<mpsc::Sender<Work<S, R>>>;
 
-pub(super) async fn run<S: Store, Src: Source<S>>(
+pub(super) async fn run<S: ConsumerStore, Src: Source<S>>(
     engine: Arc<Engine<S, Src>>,
     outlets: Outlets<S, Src::Receipt>,
     held: Arc<Held<Src::Receipt>>,
@@ -33,7 +36,10 @@ pub(super) async fn run<S: Store, Src: Source<S>>(
     // Before anything came, the largest that may come.
     let mut usual_kib = room_kib(engine.bounds.payload_bytes_max).max(1);
     while !engine.is_stopping() {
+        let Some(admitted) = admit(&engine).await else { break };
         let Some(room) = room_to_receive(&engine, usual_kib).await else { break };
+        let is_probe = admitted == Admission::Probe;
+        let room = if is_probe { 1 } else { room };
         // Taken before the call: whatever it returns was chosen by the source no earlier than this.
         let wave = engine.wave();
         match engine.source.receive(room, WAIT).await {
@@ -43,16 +49,21 @@ pub(super) async fn run<S: Store, Src: Source<S>>(
                     tracing::info!(consumer = %engine.name, "receiving again");
                 }
                 if deliveries.is_empty() {
+                    if is_probe {
+                        engine.breaker.probe_told_nothing();
+                    }
                     continue;
                 }
-                Stats::add(&engine.stats.deliveries, deliveries.len());
+                let arrivals =
+                    if engine.flow == Flow::Parked { &engine.stats.retried } else { &engine.stats.deliveries };
+                Stats::add(arrivals, deliveries.len());
                 let bytes: usize = deliveries.iter().map(|delivery| delivery.message.payload.len()).sum();
                 usual_kib = (3 * usual_kib + room_kib(bytes / deliveries.len())).div_ceil(4);
                 held.add(deliveries.iter().map(|delivery| Arc::downgrade(delivery.receipt())));
                 let _ = crashpoint("received").await;
                 let mut left = Vec::new();
                 for delivery in deliveries {
-                    left.extend(dispatch(&engine, &outlets, delivery, wave).await);
+                    left.extend(dispatch(&engine, &outlets, delivery, wave, is_probe).await);
                 }
                 give_back(&engine, left).await;
             }
@@ -75,9 +86,18 @@ pub(super) async fn run<S: Store, Src: Source<S>>(
     }
 }
 
+/// Waits while the breaker is open; `None` when it is time to stop.
+async fn admit<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>) -> Option<Admission> {
+    tokio::select! {
+        biased;
+        admitted = engine.breaker.admit() => Some(admitted),
+        () = engine.stopping() => None,
+    }
+}
+
 /// How many messages there is room for, if they are as large as usual, and at least one; `None` when it is time to
 /// stop.
-async fn room_to_receive<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, usual_kib: usize) -> Option<usize> {
+async fn room_to_receive<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, usual_kib: usize) -> Option<usize> {
     tokio::select! {
         biased;
         () = engine.stopping() => return None,
@@ -94,11 +114,12 @@ async fn room_to_receive<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, usua
 }
 
 /// Hands a delivery to its lane; it comes back if a shutdown came before there was room for it.
-async fn dispatch<S: Store, Src: Source<S>>(
+async fn dispatch<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     outlets: &Outlets<S, Src::Receipt>,
     delivery: Delivery<Src::Receipt>,
     wave: u64,
+    is_probe: bool,
 ) -> Option<Delivery<Src::Receipt>> {
     let kib = kib(engine, delivery.message.payload.len());
     let room = match try_room(engine, kib) {
@@ -127,12 +148,12 @@ async fn dispatch<S: Store, Src: Source<S>>(
         _ => &outlets[0],
     };
     // A closed outlet means that its lane broke down; the delivery comes again when its lease runs out.
-    let _ = outlet.send(Work { delivery, ready, order_key, wave, _room: room }).await;
+    let _ = outlet.send(Work { delivery, ready, order_key, wave, is_probe, room }).await;
     None
 }
 
 /// A shutdown came before there was room.
-async fn give_back<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, deliveries: Vec<Delivery<Src::Receipt>>) {
+async fn give_back<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, deliveries: Vec<Delivery<Src::Receipt>>) {
     if deliveries.is_empty() {
         return;
     }
@@ -142,22 +163,20 @@ async fn give_back<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, deliveries
     }
 }
 
-type Room = [OwnedSemaphorePermit; 2];
-
-fn try_room<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, kib: u32) -> Option<Room> {
-    let one = Arc::clone(&engine.room).try_acquire_owned().ok()?;
-    let all = Arc::clone(&engine.room_kib).try_acquire_many_owned(kib).ok()?;
-    Some([one, all])
+fn try_room<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, kib: u32) -> Option<Room> {
+    let messages = Arc::clone(&engine.room).try_acquire_owned().ok()?;
+    let kib = Arc::clone(&engine.room_kib).try_acquire_many_owned(kib).ok()?;
+    Some(Room { messages, kib, in_hand: InHand::new(&engine.stats) })
 }
 
-async fn take_room<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, kib: u32) -> Option<Room> {
-    let one = Arc::clone(&engine.room).acquire_owned().await.ok()?;
-    let all = Arc::clone(&engine.room_kib).acquire_many_owned(kib).await.ok()?;
-    Some([one, all])
+async fn take_room<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, kib: u32) -> Option<Room> {
+    let messages = Arc::clone(&engine.room).acquire_owned().await.ok()?;
+    let kib = Arc::clone(&engine.room_kib).acquire_many_owned(kib).await.ok()?;
+    Some(Room { messages, kib, in_hand: InHand::new(&engine.stats) })
 }
 
 /// The room that a payload takes. An oversized one takes all there is, for the moment until it is refused.
-fn kib<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, bytes: usize) -> u32 {
+fn kib<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, bytes: usize) -> u32 {
     u32::try_from(room_kib(bytes.min(engine.bounds.in_flight_bytes_max))).unwrap_or(u32::MAX)
 }
 
@@ -167,7 +186,7 @@ pub(super) fn room_kib(bytes: usize) -> usize {
 }
 
 /// Everything that can be known about a message before its transaction.
-fn ready<S: Store, Src: Source<S>>(
+fn ready<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     delivery: &Delivery<Src::Receipt>,
 ) -> Result<Ready<S>, Failure> {
@@ -183,10 +202,14 @@ fn ready<S: Store, Src: Source<S>>(
     } else {
         None
     };
-    Ok(Ready { route, claims, in_doubt: false })
+    let version = match &engine.versioned {
+        Some(versioned) if engine.flow != Flow::Front => Some(versioned.read(message)?),
+        _ => None,
+    };
+    Ok(Ready { route, claims, version, in_doubt: false })
 }
 
-fn order_key<S: Store, Src: Source<S>>(
+fn order_key<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     delivery: &Delivery<Src::Receipt>,
 ) -> Result<Option<Arc<str>>, Failure> {

@@ -5,21 +5,24 @@
 //!               │  ▲
 //!               │  └── again: without the suspect and the later messages of its order key · in halves · singly
 //!               ▼
-//!            alone and failed ─▶ verdict: release with backoff, and what follows it under its order key
+//!            alone and failed ─▶ verdict: set aside, and what follows it under its order key behind it
 //! ```
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox_core::{Failure, Source, Store, StoreError, StoreErrorKind, planted};
+use oncebox_core::ConsumerStore;
+use oncebox_core::{Class, Failure, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind, planted};
 use tokio::sync::{Mutex, mpsc};
 
 use super::Engine;
 use super::attempt::{During, End, Fate, Mode, attempt};
 use super::batch::Pace;
 use super::bounds::backoff;
+use super::judgement::SENT_BACK_FOR;
 use super::plants;
+use super::poison;
 use super::settle;
 use super::stats::Stats;
 use super::work::Work;
@@ -27,26 +30,28 @@ use super::work::Work;
 /// Where a lane takes its work from. Lanes without order share one.
 pub(super) type Feed<S, R> = Arc<Mutex<mpsc::Receiver<Work<S, R>>>>;
 
-type Works<S, Src> = Vec<Work<S, <Src as Source<S>>::Receipt>>;
+pub(super) type Works<S, Src> = Vec<Work<S, <Src as Source<S>>::Receipt>>;
 
-pub(super) struct Lane<S: Store, Src: Source<S>> {
-    engine: Arc<Engine<S, Src>>,
+pub(super) struct Lane<S: ConsumerStore, Src: Source<S>> {
+    pub(super) engine: Arc<Engine<S, Src>>,
     feed: Feed<S, Src::Receipt>,
     /// The lane's own connection; `None` until the first use and after a loss.
-    session: Option<S::Session>,
+    pub(super) session: Option<S::Session>,
     /// How often the store was lost since the last commit.
-    lost: u32,
+    pub(super) lost: u32,
     pace: Pace,
+    /// The conflicts of all lanes that `pace` has taken into account.
+    conflicts: u64,
     /// Order keys whose head went back to the source, each with the wave from which on its messages come in order
     /// again.
-    blocked: HashMap<Arc<str>, u64>,
+    pub(super) blocked: HashMap<Arc<str>, u64>,
     /// What a shutdown left: given back once nothing more is received, or it would be received again.
-    left: Works<S, Src>,
+    pub(super) left: Works<S, Src>,
 }
 
 /// Messages to run in one transaction.
-struct Group<W> {
-    works: Vec<W>,
+pub(super) struct Group<W> {
+    pub(super) works: Vec<W>,
     mode: Mode,
     /// How often others were in the way.
     contended: u32,
@@ -62,17 +67,17 @@ impl<W> Group<W> {
     }
 }
 
-/// Order keys that a lane remembers as blocked.
-const BLOCKED_MAX: usize = 10_000;
+/// How soon messages are looked for that waited for a version. Not at once: many versions come together.
+const WOKEN_WITHIN: Duration = Duration::from_millis(5);
 
 /// A handler during which the store goes away is given the benefit of the doubt once; then it runs alone, and then it
 /// is judged: it may be what takes the connection down, or it may be speaking of another store.
 const SHAKEN_MAX: u32 = 2;
 
-impl<S: Store, Src: Source<S>> Lane<S, Src> {
+impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
     pub(super) fn new(engine: Arc<Engine<S, Src>>, feed: Feed<S, Src::Receipt>) -> Self {
         let pace = Pace::new(engine.bounds.batch_messages_max);
-        Self { engine, feed, session: None, lost: 0, pace, blocked: HashMap::new(), left: Vec::new() }
+        Self { engine, feed, session: None, lost: 0, pace, conflicts: 0, blocked: HashMap::new(), left: Vec::new() }
     }
 
     /// Runs until the feed ends. Once a shutdown is asked for, what has not begun is released.
@@ -89,6 +94,11 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
     async fn gather(&mut self) -> Option<Works<S, Src>> {
         let mut feed = self.feed.lock().await;
         let first = feed.recv().await?;
+        let conflicts = self.engine.conflicts();
+        if conflicts != self.conflicts {
+            self.conflicts = conflicts;
+            self.pace.was_contended();
+        }
         let mut bytes = first.bytes();
         let mut works = vec![first];
         while works.len() < self.pace.limit() && bytes < self.engine.bounds.batch_bytes_max {
@@ -107,6 +117,7 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
                 continue;
             }
             group.works = self.without_blocked(group.works).await;
+            group.works = self.while_open(group.works).await;
             if let Some(place) = group.works.iter().position(|work| work.ready.is_err()) {
                 let (rest, unfit, behind) = part(std::mem::take(&mut group.works), place);
                 groups.push_front(Group::new(behind));
@@ -114,12 +125,21 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
                 self.unfit(unfit).await;
                 continue;
             }
-            self.run_group(group, &mut groups).await;
+            match group.works.iter().position(poison::is_suspect) {
+                Some(_) if group.works.len() == 1 => self.run_suspect(group, &mut groups).await,
+                Some(place) => {
+                    let (rest, suspect, behind) = part(std::mem::take(&mut group.works), place);
+                    for works in [behind, vec![suspect], rest] {
+                        groups.push_front(Group::new(works));
+                    }
+                }
+                None => self.run_group(group, &mut groups).await,
+            }
         }
     }
 
     /// Runs one transaction and decides what comes next.
-    async fn run_group(
+    pub(super) async fn run_group(
         &mut self,
         group: Group<Work<S, Src::Receipt>>,
         groups: &mut VecDeque<Group<Work<S, Src::Receipt>>>,
@@ -129,7 +149,7 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
             return;
         }
         let alone = works.len() == 1;
-        let Some((works, end)) = self.attempt(works, mode).await else { return };
+        let Some((works, end)) = self.attempt(works, mode.clone()).await else { return };
         if planted::is("rolled-back-batch-acknowledged") && !alone && matches!(end, End::Suspect { .. }) {
             plants::acknowledge_now(&self.engine, &works).await;
         }
@@ -139,6 +159,16 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
                 self.lost = 0;
                 if whole {
                     self.pace.went_well();
+                }
+                let probes = works.iter().any(|work| work.is_probe);
+                let handled = fates.iter().filter(|fate| matches!(fate, Fate::Handled(_))).count();
+                self.worked(handled);
+                if probes && handled == 0 {
+                    self.engine.breaker.probe_told_nothing();
+                }
+                if self.engine.versioned.is_some() && handled > 0 {
+                    // What waited for these versions was woken in the same transaction.
+                    self.engine.due.after(WOKEN_WITHIN);
                 }
                 let later = settle::committed(&self.engine, works, fates, hooks).await;
                 self.conflicts(later.conflicts).await;
@@ -161,7 +191,11 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
                         groups.push_front(Group::new(works));
                     }
                 } else if known && mode == Mode::Handle {
-                    groups.push_front(Group { works, mode: Mode::AlreadyApplied, contended, shaken, whole: false });
+                    let mode = Mode::Instead(Outcome::of(OutcomeKind::AlreadyApplied));
+                    groups.push_front(Group { works, mode, contended, shaken, whole: false });
+                } else if failure.class() == Some(Class::Rejected) && mode == Mode::Handle {
+                    let mode = Mode::Instead(Outcome::rejected(failure.reason()));
+                    groups.push_front(Group { works, mode, contended, shaken, whole: false });
                 } else {
                     for work in works {
                         self.failed(work, &failure).await;
@@ -199,7 +233,7 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
 
     /// A transaction in its own task, awaited to its end. `None` if it broke down; its messages come again.
     async fn attempt(&mut self, works: Works<S, Src>, mode: Mode) -> Option<(Works<S, Src>, End<S>)> {
-        let order_keys: HashSet<Arc<str>> = works.iter().filter_map(|work| work.order_key.clone()).collect();
+        let order_keys: Vec<Arc<str>> = works.iter().filter_map(|work| work.order_key.clone()).collect();
         let run = attempt(Arc::clone(&self.engine), self.session.take(), works, mode);
         #[allow(clippy::disallowed_methods, reason = "awaited here; a task so that nothing cancels it half-way")]
         match tokio::spawn(run).await {
@@ -215,7 +249,7 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
     }
 
     /// Rolled back, and no message stands out.
-    async fn broken(
+    pub(super) async fn broken(
         &mut self,
         group: Group<Work<S, Src::Receipt>>,
         error: StoreError,
@@ -255,6 +289,7 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
             }
             StoreErrorKind::Contended if !alone => {
                 Stats::add(&self.engine.stats.contended, 1);
+                self.conflicts = self.engine.note_conflict();
                 self.pace.was_contended();
                 for work in works.into_iter().rev() {
                     groups.push_front(Group::new(vec![work]));
@@ -270,9 +305,8 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
             StoreErrorKind::Contended => {
                 tracing::info!(consumer = %self.engine.name, "others are in the way for too long; released: {error}");
                 Stats::add(&self.engine.stats.released, works.len());
-                let delay = self.engine.bounds.backoff_first;
                 for work in works {
-                    self.send_back(work, delay, None).await;
+                    self.send_back(work, SENT_BACK_FOR, None).await;
                 }
             }
             // Its new owner has it; whatever we did was rolled back.
@@ -280,8 +314,8 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
                 Stats::add(&self.engine.stats.leases_lost, 1);
                 tracing::debug!(consumer = %self.engine.name, "a lease was lost before its message was done: {error}");
                 // Its new owner may be ourselves, with what follows it still in hand under leases that hold.
-                for key in works.iter().filter_map(|work| work.order_key.clone()) {
-                    self.blocked.insert(key, self.engine.next_wave());
+                for work in works {
+                    self.block(work.order_key);
                 }
             }
             StoreErrorKind::Configuration | StoreErrorKind::Corrupt | StoreErrorKind::Breached => {
@@ -323,63 +357,6 @@ impl<S: Store, Src: Source<S>> Lane<S, Src> {
         }
         self.give_back(behind).await;
         free
-    }
-
-    /// A verdict: this message failed, alone. It goes back with backoff, and its order key waits behind it.
-    async fn failed(&mut self, work: Work<S, Src::Receipt>, failure: &Failure) {
-        Stats::add(&self.engine.stats.failures, 1);
-        let bounds = &self.engine.bounds;
-        let count = work.delivery.count.unwrap_or(1);
-        let random = self.engine.clock.random();
-        let delay = failure.wait().unwrap_or_else(|| backoff(bounds.backoff_first, bounds.backoff_max, count, random));
-        let class = failure.class();
-        tracing::warn!(
-            consumer = %self.engine.name, message = %work.delivery.message.label(), delivery = count, ?class,
-            "cannot handle message {}, trying again in {delay:.1?}: {failure}", work.delivery.message.label()
-        );
-        self.send_back(work, delay, Some(failure.reason().to_owned())).await;
-    }
-
-    async fn conflicts(&mut self, conflicts: Vec<(Work<S, Src::Receipt>, oncebox_core::Conflict)>) {
-        for (work, conflict) in conflicts {
-            Stats::add(&self.engine.stats.conflicts, 1);
-            self.failed(work, &Failure::permanent(conflict.diagnosis())).await;
-        }
-    }
-
-    /// A message that can't even be tried.
-    async fn unfit(&mut self, mut work: Work<S, Src::Receipt>) {
-        let unfit = Failure::permanent("it cannot be read");
-        let failure = std::mem::replace(&mut work.ready, Err(unfit)).err();
-        if let Some(failure) = failure {
-            self.failed(work, &failure).await;
-        }
-    }
-
-    /// Releases one message and blocks its order key until the source has taken it back.
-    async fn send_back(&mut self, work: Work<S, Src::Receipt>, delay: Duration, reason: Option<String>) {
-        let key = work.order_key.clone();
-        settle::release(&self.engine, vec![work], delay, reason).await;
-        if let Some(key) = key {
-            self.blocked.insert(key, self.engine.next_wave());
-        }
-        // An entry serves what was received before the release, and that is long through the lane. It is left behind
-        // when the key's queue lane moved to another process.
-        if self.blocked.len() > BLOCKED_MAX {
-            let mut waves: Vec<u64> = self.blocked.values().copied().collect();
-            waves.sort_unstable();
-            let oldest_kept = waves[BLOCKED_MAX / 2];
-            self.blocked.retain(|_, wave| *wave >= oldest_kept);
-        }
-    }
-
-    /// Gives messages back without blame.
-    async fn give_back(&mut self, works: Works<S, Src>) {
-        if self.engine.is_stopping() {
-            return self.left.extend(works);
-        }
-        Stats::add(&self.engine.stats.released, works.len());
-        settle::release(&self.engine, works, Duration::ZERO, None).await;
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use oncebox_core::ConsumerStore;
 use oncebox_core::store::{Ended, Session, Transaction};
 use oncebox_core::{Delivery, Source, Store, planted};
 
@@ -11,7 +12,7 @@ use super::work::Work;
 use crate::context::Hook;
 
 /// The bug of every tutorial: settled first, handled afterwards.
-pub(super) async fn acknowledge_first<S: Store, Src: Source<S>>(
+pub(super) async fn acknowledge_first<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     works: &[Work<S, Src::Receipt>],
 ) {
@@ -32,7 +33,7 @@ pub(super) async fn acknowledge_first<S: Store, Src: Source<S>>(
 }
 
 /// Tells the broker that messages are done, whatever became of them.
-pub(super) async fn acknowledge_now<S: Store, Src: Source<S>>(
+pub(super) async fn acknowledge_now<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     works: &[Work<S, Src::Receipt>],
 ) {

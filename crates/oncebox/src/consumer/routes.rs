@@ -46,6 +46,12 @@ impl<S: Store> Default for Routes<S> {
     }
 }
 
+impl<S: Store> Clone for Routes<S> {
+    fn clone(&self) -> Self {
+        Self { by_kind: self.by_kind.clone(), rest: self.rest.clone() }
+    }
+}
+
 impl<S: Store> Routes<S> {
     /// One handler for every type.
     pub(crate) fn all(route: Route<S>) -> Self {

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncebox_core::ConsumerStore;
 use oncebox_core::crashpoint::crashpoint;
+use oncebox_core::parked::Waits;
 use oncebox_core::{Conflict, Outcome, OutcomeKind, Release, Source, Store};
 
 use super::Engine;
 use super::attempt::{Fate, Kind};
 use super::stats::Stats;
-use super::work::Work;
+use super::work::{Room, Work};
 use crate::context::{BoxFuture, Hook};
 
 /// A hook that a consumer runs for every message that it settled.
@@ -36,7 +38,7 @@ pub(super) struct Unsettled<S: Store, R> {
 }
 
 /// Settles what a committed transaction decided.
-pub(super) async fn committed<S: Store, Src: Source<S>>(
+pub(super) async fn committed<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     works: Vec<Work<S, Src::Receipt>>,
     fates: Vec<Fate>,
@@ -58,6 +60,19 @@ pub(super) async fn committed<S: Store, Src: Source<S>>(
                 unsettled.again.push(work);
                 continue;
             }
+            Fate::Aside(waits) => {
+                let counter = match waits {
+                    Waits::Turn => &engine.stats.parked_behind,
+                    Waits::Person => &engine.stats.dead,
+                    _ => &engine.stats.gaps,
+                };
+                Stats::add(counter, 1);
+                if let Some(delay) = waits.delay() {
+                    engine.due.after(delay);
+                }
+                settled.push(work);
+                continue;
+            }
             Fate::Handled(outcome) => (outcome, None),
             Fate::Duplicate(outcome, kind) => (outcome, Some(kind)),
         };
@@ -66,7 +81,10 @@ pub(super) async fn committed<S: Store, Src: Source<S>>(
             tracing::debug!(consumer = %engine.name, message = %work.delivery.message.label(), ?duplicate, "duplicate");
         }
         let repeated = duplicate.is_some_and(|kind| kind != Kind::Ours);
-        let wanted = engine.hooks.iter().filter(|hook| !repeated || hook.runs == HookRuns::AlsoOnDuplicates);
+        // A message that is parked has not happened yet.
+        let is_done = outcome.kind() != OutcomeKind::Parked;
+        let wanted =
+            engine.hooks.iter().filter(|hook| is_done && (!repeated || hook.runs == HookRuns::AlsoOnDuplicates));
         after.extend(wanted.map(|hook| later(hook, &work.delivery.message, &outcome)));
         settled.push(work);
     }
@@ -90,6 +108,8 @@ fn count(stats: &Stats, outcome: &Outcome, duplicate: Option<Kind>) {
         Some(Kind::Business) => Stats::add(&stats.business_duplicates, 1),
         None | Some(Kind::Ours) => match outcome.kind() {
             OutcomeKind::AlreadyApplied => Stats::add(&stats.already_applied, 1),
+            OutcomeKind::Stale => Stats::add(&stats.stale, 1),
+            OutcomeKind::SameVersion => Stats::add(&stats.same_version, 1),
             kind => {
                 Stats::add(&stats.handled, 1);
                 if kind == OutcomeKind::Rejected {
@@ -101,7 +121,10 @@ fn count(stats: &Stats, outcome: &Outcome, duplicate: Option<Kind>) {
 }
 
 /// Tells the source that messages are done. If it can't be told, they come again and are found to be duplicates.
-pub(super) async fn acknowledge<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, works: Vec<Work<S, Src::Receipt>>) {
+pub(super) async fn acknowledge<S: ConsumerStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    works: Vec<Work<S, Src::Receipt>>,
+) {
     if works.is_empty() {
         return;
     }
@@ -112,7 +135,7 @@ pub(super) async fn acknowledge<S: Store, Src: Source<S>>(engine: &Engine<S, Src
 }
 
 /// Gives messages back to the source. If it can't take them, they come again when their leases run out.
-pub(super) async fn release<S: Store, Src: Source<S>>(
+pub(super) async fn release<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     works: Vec<Work<S, Src::Receipt>>,
     delay: Duration,
@@ -127,13 +150,23 @@ pub(super) async fn release<S: Store, Src: Source<S>>(
     }
 }
 
-/// The deliveries, and the room that they take until the caller is done with them.
-fn unload<S: Store, R>(works: Vec<Work<S, R>>) -> (Vec<oncebox_core::Delivery<R>>, Vec<impl Sized>) {
-    works.into_iter().map(|work| (work.delivery, work._room)).unzip()
+/// The deliveries, and the room that they take until the caller is done with them. It is given back at once: one by one,
+/// the first of them would wake the intake to receive a single message.
+fn unload<S: Store, R>(works: Vec<Work<S, R>>) -> (Vec<oncebox_core::Delivery<R>>, Option<Room>) {
+    let mut room: Option<Room> = None;
+    let mut deliveries = Vec::with_capacity(works.len());
+    for work in works {
+        deliveries.push(work.delivery);
+        match &mut room {
+            Some(room) => room.join(work.room),
+            None => room = Some(work.room),
+        }
+    }
+    (deliveries, room)
 }
 
 /// Best effort: a hook that panics or dawdles harms nobody but itself.
-async fn run_hook<S: Store, Src: Source<S>>(engine: &Engine<S, Src>, hook: Hook) {
+async fn run_hook<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, hook: Hook) {
     #[allow(clippy::disallowed_methods, reason = "awaited here; a task so that its panic stays its own")]
     let task = tokio::spawn(tokio::time::timeout(engine.bounds.hook_deadline, hook));
     match task.await {

@@ -1,8 +1,9 @@
 //! What a consumer counts while it runs.
 
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -10,6 +11,7 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub struct Stats {
             $(pub(crate) $name: AtomicU64,)*
+            in_hand: AtomicU64,
             waiting_for: Mutex<Option<String>>,
         }
 
@@ -18,6 +20,8 @@ macro_rules! counters {
         #[non_exhaustive]
         pub struct Snapshot {
             $($(#[$doc])* pub $name: u64,)*
+            /// Messages that were received and are not settled, at this moment.
+            pub in_hand: u64,
             /// What the consumer waits for, if it can't go on: the store, or the source.
             pub waiting_for: Option<String>,
         }
@@ -26,6 +30,7 @@ macro_rules! counters {
             /// The counters now.
             pub fn snapshot(&self) -> Snapshot {
                 Snapshot {
+                    in_hand: self.in_hand.load(SeqCst),
                     $($name: self.$name.load(Relaxed),)*
                     waiting_for: self.waiting_for.lock().unwrap_or_else(PoisonError::into_inner).clone(),
                 }
@@ -51,6 +56,24 @@ counters! {
     conflicts,
     /// Verdicts of failure, each from a run alone.
     failures,
+    /// Messages that were set aside to be tried again.
+    parked,
+    /// Messages that were set aside behind another of their order key.
+    parked_behind,
+    /// Arrivals that found a version of their aggregate missing.
+    gaps,
+    /// Messages older than the state of their aggregate.
+    stale,
+    /// Messages whose version of their aggregate was applied before, under another id.
+    same_version,
+    /// Messages that were set aside for a person.
+    dead,
+    /// Arrivals of messages that had been set aside.
+    retried,
+    /// Runs of messages that may have killed processes before, each alone.
+    suspects,
+    /// Times that the consumer paused because most messages failed.
+    breaker_opened,
     /// Deliveries given back without blame.
     released,
     /// Transactions that were rolled back because others were in the way.
@@ -70,5 +93,32 @@ impl Stats {
 
     pub(crate) fn set_waiting_for(&self, what: Option<String>) {
         *self.waiting_for.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    }
+}
+
+/// Messages in hand, counted for as long as this lives.
+#[derive(Debug)]
+pub(super) struct InHand {
+    stats: Arc<Stats>,
+    messages: u64,
+}
+
+impl InHand {
+    /// One message.
+    pub(super) fn new(stats: &Arc<Stats>) -> Self {
+        stats.in_hand.fetch_add(1, SeqCst);
+        Self { stats: Arc::clone(stats), messages: 1 }
+    }
+
+    pub(super) fn join(&mut self, mut other: Self) {
+        self.messages += std::mem::take(&mut other.messages);
+    }
+}
+
+impl Drop for InHand {
+    fn drop(&mut self) {
+        if self.messages > 0 {
+            self.stats.in_hand.fetch_sub(self.messages, SeqCst);
+        }
     }
 }

@@ -14,18 +14,21 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncebox_core::ConsumerStore;
 use oncebox_core::queue::{Enqueue, Enqueued, QueueId, QueueSpec, QueueStore, QueueTx};
 use oncebox_core::source::SourceCapabilities;
 use oncebox_core::{
-    ConsumerName, Coordinate, Delivery, Failure, KeyStrategy, Message, Release, Source, SourceError, Store, StoreError,
+    ConsumerName, Coordinate, Delivery, Failure, Key, KeyStrategy, Message, Release, Source, SourceError, StoreError,
 };
 
-use super::builder::{Consumer, OrderBy, Setup};
+use super::builder::{Consumer, Setup, by_message_key};
 use super::engine::{Drained, Engine, RunError};
 use super::identity::{Identity, Records};
+use super::parking;
 use super::routes::{Route, Routes, Shape};
 use super::stats::Stats;
 use super::stop::Stop;
+use super::together::{Running, together};
 use crate::context::Context;
 use crate::handler::{Call, Erased, Outcomes};
 use crate::queue_source::{ORIGIN, Queue};
@@ -68,34 +71,18 @@ impl<S: QueueStore, Src: Source<S>> StoredConsumer<S, Src> {
         let queue = Queue::with_spec(back.store.clone(), spec).lease(self.lease).keeping_processed();
         let origins = matches!(front.identity.key, KeyStrategy::Coordinate);
         let source = Front { source, origins };
+        let parked = back.parked();
         let front = Engine::start(front, source).await?;
         let back = Engine::start(back, queue).await?;
 
+        let parked = Engine::start_parked(parked).await?;
         let stop = Stop::default();
-        let front = async {
-            let ended = front.run(stop.wait()).await;
-            stop.set();
-            ended
-        };
-        let back = async {
-            let ended = back.run(stop.wait()).await;
-            stop.set();
-            ended
-        };
-        let both = async { tokio::join!(front, back) };
-        tokio::pin!(both);
-        let ended = tokio::select! {
-            biased;
-            ended = &mut both => ended,
-            () = shutdown => {
-                stop.set();
-                both.await
-            }
-        };
-        match (ended.0?, ended.1?) {
-            (Drained::Clean, Drained::Clean) => Ok(Drained::Clean),
-            _ => Ok(Drained::DeadlinePassed),
-        }
+        let flows = [
+            Box::pin(front.run(stop.wait())) as Running<'_>,
+            Box::pin(back.run(stop.wait())),
+            Box::pin(parked.run(stop.wait())),
+        ];
+        together(&stop, flows, shutdown).await
     }
 }
 
@@ -118,13 +105,9 @@ async fn split<S: QueueStore>(
     // Storing once under a key is idempotent by nature: it needs no claim.
     let route = Route { handler: Arc::new(handler), shape: Shape::Batch, claims: false };
     let front = back.front(Routes::all(route), stats);
+    // The front makes sure that the order key of each message is what the order asks for.
     back.order = by_message_key(&back.order);
     Ok((front, back))
-}
-
-/// The front makes sure that the order key of each message is what the order asks for.
-fn by_message_key(order: &OrderBy) -> OrderBy {
-    if order.is_kept() { OrderBy::MessageKey } else { OrderBy::Nothing }
 }
 
 /// Stores messages once, each under its key.
@@ -141,10 +124,17 @@ impl<S: QueueStore> Erased<S> for StoreFirst<S> {
         let row = |(place, message): (usize, &Arc<Message>)| {
             let origin = origin(message);
             let claims = self.identity.claims(self.records, message, origin.as_ref());
-            let claims = claims.map_err(|failure| (place, failure))?;
+            let once = match claims {
+                Ok(claims) => (claims.first.key, claims.first.fingerprint),
+                // Stored all the same: whoever handles it finds that it has no key, in its order.
+                Err(failure) => {
+                    let stand_in = parking::stand_in(message, origin.as_ref()).map_err(|_| (place, failure))?;
+                    (stand_in, self.identity.fingerprinter.fingerprint(message))
+                }
+            };
             let message = Message::clone(message);
             let lane = self.queue.lane_of(&message);
-            Ok(Enqueue { message, lane, once: Some((claims.first.key, claims.first.fingerprint)) })
+            Ok(Enqueue { message, lane, once: Some(once) })
         };
         let rows = messages.iter().enumerate().map(row).collect::<Result<Vec<_>, _>>()?;
         let (queue, store) = (self.id, self.store.clone());
@@ -160,10 +150,27 @@ async fn store_all<S: QueueStore>(
 ) -> Result<Outcomes, Failure> {
     let stored = ctx.tx().enqueue(queue, &rows).await?;
     if stored.contains(&Enqueued::Conflict) {
-        return Err(Failure::permanent("another message with different content was stored under its key"));
+        let Ok([row]) = <[Enqueue; 1]>::try_from(rows) else {
+            // Stored now, it would come after its neighbours: alone it keeps its place.
+            return Err(Failure::permanent("another message with different content was stored under its key"));
+        };
+        // Stored beside the other: whoever handles it finds the conflict, in its order.
+        ctx.tx().enqueue(queue, &[beside(row)?]).await?;
     }
     ctx.after_commit(async move { store.announce() });
     Ok(Outcomes::Applied)
+}
+
+/// A row under its key and what it says together.
+fn beside(row: Enqueue) -> Result<Enqueue, Failure> {
+    let once = match row.once {
+        Some((key, fingerprint)) => {
+            let says = [fingerprint.scheme().to_be_bytes().as_slice(), &fingerprint.hash().to_be_bytes()].concat();
+            Some((Key::parts([&b"conflict"[..], key.as_bytes(), &says])?, fingerprint))
+        }
+        None => None,
+    };
+    Ok(Enqueue { once, ..row })
 }
 
 fn origin(message: &Message) -> Option<Coordinate> {
@@ -187,7 +194,7 @@ impl<Src> Front<Src> {
     }
 }
 
-impl<S: Store, Src: Source<S>> Source<S> for Front<Src> {
+impl<S: ConsumerStore, Src: Source<S>> Source<S> for Front<Src> {
     type Receipt = Src::Receipt;
 
     fn capabilities(&self) -> SourceCapabilities {

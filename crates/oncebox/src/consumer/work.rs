@@ -8,6 +8,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::identity::Claims;
 use super::routes::Route;
+use super::stats::InHand;
+use super::versioned::Place;
 
 /// A delivery with everything that is known about it before its transaction.
 pub(super) struct Work<S: Store, R> {
@@ -18,8 +20,27 @@ pub(super) struct Work<S: Store, R> {
     pub(super) order_key: Option<Arc<str>>,
     /// Counts releases: a delivery that was received before a release of its order key must not overtake it.
     pub(super) wave: u64,
+    /// It is to show whether things work again, while the breaker is open.
+    pub(super) is_probe: bool,
     /// Room that it takes, given back when it is settled.
-    pub(super) _room: [OwnedSemaphorePermit; 2],
+    pub(super) room: Room,
+}
+
+/// Room for some messages and for their bytes, and their number among what is in hand.
+#[derive(Debug)]
+pub(super) struct Room {
+    pub(super) messages: OwnedSemaphorePermit,
+    pub(super) kib: OwnedSemaphorePermit,
+    pub(super) in_hand: InHand,
+}
+
+impl Room {
+    /// Takes over the room of another message.
+    pub(super) fn join(&mut self, other: Self) {
+        self.messages.merge(other.messages);
+        self.kib.merge(other.kib);
+        self.in_hand.join(other.in_hand);
+    }
 }
 
 /// What it takes to handle a message.
@@ -27,6 +48,8 @@ pub(super) struct Ready<S: Store> {
     pub(super) route: Route<S>,
     /// `None` for handlers that are naturally idempotent.
     pub(super) claims: Option<Claims>,
+    /// Where it belongs, in a consumer that reads versions.
+    pub(super) version: Option<Place>,
     /// An earlier commit of it is in doubt: if its key is taken now, that was us.
     pub(super) in_doubt: bool,
 }

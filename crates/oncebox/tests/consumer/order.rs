@@ -85,8 +85,7 @@ pub(crate) async fn a_failed_message_holds_back_only_its_own_key<F: EngineFixtur
             F::write_effect(ctx.db(), &note.text).await?;
             if note.text == "stuck:1" { Err(refuse()) } else { Ok(Outcome::applied()) }
         })
-        .order_by(OrderBy::MessageKey)
-        .bounds(|bounds| bounds.backoff_max = Duration::from_millis(5));
+        .order_by(OrderBy::MessageKey);
     let seen = run_until(ordered, "the stuck one failed ten times", async |seen| seen.failures >= 10).await;
     assert_eq!(effects(&setup).await, ["free:3", "free:5"]);
     assert_eq!((seen.handled, source.backlog()), (2, 3));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use oncebox::consumer::{RunError, Snapshot, Stats};
 use oncebox::memory::MemorySource;
 use oncebox::queue::QueueStore;
-use oncebox::{Consumer, Context, Drained, Failure, Message, MessageId, Outcome, Source, Store};
+use oncebox::{Consumer, ConsumerStore, Context, Drained, Failure, Message, MessageId, Outcome, Retry, Source};
 use oncebox_testkit::store::{Setup, StoreFixture};
 use oncebox_testkit::{ManualClock, eventually};
 use serde::{Deserialize, Serialize};
@@ -36,16 +36,15 @@ pub(crate) async fn write<F: EngineFixture>(mut ctx: Context<F::Store>, note: No
     Ok(Outcome::applied())
 }
 
-/// A consumer of `source` with short waits.
-pub(crate) fn consumer<S: Store, Src: Source<S>>(name: &str, store: &S, source: Src) -> Consumer<S, Src> {
-    Consumer::new(name, store.clone(), source).bounds(|bounds| {
-        bounds.backoff_first = Duration::from_millis(2);
-        bounds.backoff_max = Duration::from_millis(20);
-    })
+/// A consumer of `source` that tries again at once, for ever.
+pub(crate) fn consumer<S: ConsumerStore, Src: Source<S>>(name: &str, store: &S, source: Src) -> Consumer<S, Src> {
+    // No waits: the store's clock stands still unless a case moves it.
+    let retry = Retry::new().attempts(u32::MAX).first(Duration::ZERO);
+    Consumer::new(name, store.clone(), source).retry(retry)
 }
 
 /// Runs a consumer until `done` answers true.
-pub(crate) async fn run_until<S: Store, Src: Source<S>>(
+pub(crate) async fn run_until<S: ConsumerStore, Src: Source<S>>(
     consumer: Consumer<S, Src>,
     awaited: &str,
     mut done: impl AsyncFnMut(&Snapshot) -> bool,
@@ -56,9 +55,13 @@ pub(crate) async fn run_until<S: Store, Src: Source<S>>(
     stats.snapshot()
 }
 
-/// Runs a consumer until its source is empty.
-pub(crate) async fn run_dry<S: Store>(consumer: Consumer<S, MemorySource>, source: &MemorySource) -> Snapshot {
-    run_until(consumer, "the source is empty", async |_| source.backlog() == 0).await
+/// Runs a consumer until its source is empty and what it set aside has come again.
+pub(crate) async fn run_dry<S: ConsumerStore>(consumer: Consumer<S, MemorySource>, source: &MemorySource) -> Snapshot {
+    let came_back = |seen: &Snapshot| seen.in_hand == 0 && seen.retried >= seen.parked + seen.parked_behind;
+    run_until(consumer, "the source is empty and nothing waits to be tried again", async |seen| {
+        source.backlog() == 0 && came_back(seen)
+    })
+    .await
 }
 
 /// The committed effects, sorted.

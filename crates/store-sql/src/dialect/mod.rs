@@ -78,6 +78,10 @@ pub trait Dialect: fmt::Debug + Send + Sync + Sized + 'static {
         lock_wait: Duration,
     ) -> impl Future<Output = Result<Self::Open, StoreError>> + Send;
 
+    /// Rolls back what a failed statement left, and begins again.
+    #[doc(hidden)]
+    fn restart(&self, open: &mut Self::Open) -> impl Future<Output = Result<(), StoreError>> + Send;
+
     #[doc(hidden)]
     fn db(open: &mut Self::Open) -> &mut Self::Db;
 

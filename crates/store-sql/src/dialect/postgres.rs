@@ -1,5 +1,10 @@
 //! PostgreSQL: a session owns its connection; a transaction carries a mark that the seal looks for.
 //!
+//! The seal travels with COMMIT in one message: if it fails, the server runs nothing of what follows, so there is no commit
+//! without it and no round trip for it either. sqlx counts how deep transactions are nested and would count ours only if
+//! each BEGIN and COMMIT went through it. So ours is counted once, at the first BEGIN of a connection, and stays counted:
+//! whatever a handler begins is then a savepoint.
+//!
 //! The mark is a setting local to the transaction, set in the same round trip as `BEGIN`. It is gone as soon as that
 //! transaction has ended, whoever ended it, so a handler that ran `COMMIT` itself is found out before we acknowledge
 //! anything.
@@ -12,8 +17,9 @@ use oncebox_core::error::{StoreError, StoreErrorKind};
 use oncebox_core::planted;
 use oncebox_core::store::{Ended, StoreCapabilities};
 use sqlx::postgres::{PgConnectOptions, PgDatabaseError, PgSeverity, PgTransactionManager};
-use sqlx::{AssertSqlSafe, ConnectOptions, PgConnection, SqlSafeStr};
+use sqlx::{AssertSqlSafe, ConnectOptions, PgConnection, SqlSafeStr, SqlStr};
 use sqlx_core::transaction::TransactionManager;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout};
 
 use super::Dialect;
@@ -22,7 +28,7 @@ use crate::error::{ours, read};
 use crate::name::Identifier;
 use crate::operator_queries::OperatorQueries;
 use crate::queries::{
-    InboxQueries, LaneQueries, NameQueries, ParkedQueries, Queries, Query, QueueQueries, SchemaQueries,
+    InboxQueries, LaneQueries, NameQueries, ParkedQueries, Queries, Query, QueueQueries, SchemaQueries, VersionQueries,
 };
 use crate::schema::Migration;
 
@@ -67,6 +73,7 @@ pub struct PostgresIdle {
 #[derive(Debug)]
 pub struct PostgresOpen {
     idle: PostgresIdle,
+    lock_wait: Duration,
 }
 
 /// One server process. Its pid alone proves little: after it ended, another may have the same.
@@ -127,12 +134,58 @@ impl PostgresDialect {
         StoreError::new(StoreErrorKind::Configuration, self.attempted_connect(), why)
     }
 
-    /// The last statement before COMMIT.
-    async fn seal(&self, open: &mut PostgresOpen) -> Result<(), StoreError> {
-        let PostgresIdle { connection, synchronous_commit, transactions, .. } = &mut open.idle;
-        let mut rows = Call::new("commit", &self.seal).fetch(connection).await?.into_iter();
+    /// Asks the server for what the seal checks.
+    async fn look(&self, open: &mut PostgresOpen) -> Result<(), StoreError> {
+        let mut rows =
+            Call::new("look at the transaction", &self.seal).fetch(&mut open.idle.connection).await?.into_iter();
         let Some(mut row) = rows.next() else { return Err(lost("the seal got no answer")) };
-        let (mark, durability) = (row.text()?, row.text()?);
+        open.idle.judge(&row.text()?, &row.text()?)
+    }
+}
+
+/// What a failed seal quotes, in front of what it found.
+const SEAL: &str = "oncebox seal ";
+
+impl PostgresIdle {
+    /// BEGIN, and the settings that end with the transaction, the next mark among them.
+    fn next_begin(&mut self, before: &str, lock_wait: Duration) -> SqlStr {
+        self.transactions += 1;
+        // Zero would mean no limit at all.
+        let lock_wait = lock_wait.as_millis().clamp(1, i32::MAX as u128);
+        let statement = format!(
+            "{before}BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock_wait}; \
+             SET LOCAL oncebox.transaction = '{}'",
+            self.transactions
+        );
+        AssertSqlSafe(statement).into_sql_str()
+    }
+
+    /// The seal and COMMIT. The cast fails if the mark or the durability is another one, and quotes both; in an aborted
+    /// transaction any statement fails, where COMMIT alone would report success.
+    fn sealed_commit(&self) -> SqlStr {
+        if planted::is("seal-left-out") {
+            return SqlStr::from_static("COMMIT");
+        }
+        let Self { transactions, synchronous_commit, .. } = self;
+        let found = "coalesce(current_setting('oncebox.transaction', true), ''), current_setting('synchronous_commit')";
+        let statement = format!(
+            "SELECT CASE WHEN found = '{transactions} {synchronous_commit}' THEN '1' ELSE '{SEAL}' || found END::int2 \
+             FROM concat_ws(' ', {found}) AS found; COMMIT"
+        );
+        AssertSqlSafe(statement).into_sql_str()
+    }
+
+    /// What the seal found, if it is the seal that failed.
+    fn broken_seal(&self, error: &sqlx::Error) -> Option<StoreError> {
+        let message = error.as_database_error()?.message();
+        let (_, found) = message.split_once(SEAL)?;
+        let (mark, durability) = found.split_once(' ')?;
+        self.judge(mark, durability.trim_end_matches(|c: char| !c.is_ascii_alphabetic())).err()
+    }
+
+    /// Whether the transaction is the one that was begun, and as durable.
+    fn judge(&self, mark: &str, durability: &str) -> Result<(), StoreError> {
+        let Self { transactions, synchronous_commit, .. } = self;
         if mark != transactions.to_string() {
             let why = "the transaction that claimed has ended; the handler ran COMMIT or ROLLBACK itself";
             return Err(StoreError::new(StoreErrorKind::Breached, "commit", why));
@@ -163,6 +216,15 @@ fn no_answer(attempted: impl Into<String>) -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable, attempted, "the server did not answer in time")
 }
 
+/// What became of a statement that was waited for only so long.
+fn answer(attempted: &str, answer: Result<Result<(), sqlx::Error>, Elapsed>) -> Result<(), StoreError> {
+    match answer {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(ours(attempted, error)),
+        Err(_) => Err(no_answer(attempted)),
+    }
+}
+
 impl Dialect for PostgresDialect {
     type Db = PgConnection;
     type Idle = PostgresIdle;
@@ -173,7 +235,8 @@ impl Dialect for PostgresDialect {
         Migration { version: 1, name: "inbox", sql: include_str!("../migrations/postgres/0001_inbox.sql") },
         Migration { version: 2, name: "queue", sql: include_str!("../migrations/postgres/0002_queue.sql") },
         Migration { version: 3, name: "parked", sql: include_str!("../migrations/postgres/0003_parked.sql") },
-        Migration { version: 4, name: "operators", sql: include_str!("../migrations/postgres/0004_operators.sql") },
+        Migration { version: 4, name: "versions", sql: include_str!("../migrations/postgres/0004_versions.sql") },
+        Migration { version: 5, name: "operators", sql: include_str!("../migrations/postgres/0005_operators.sql") },
     ];
 
     fn place(&self) -> &str {
@@ -210,20 +273,22 @@ impl Dialect for PostgresDialect {
     }
 
     async fn begin(&self, mut idle: PostgresIdle, lock_wait: Duration) -> Result<PostgresOpen, StoreError> {
-        idle.transactions += 1;
-        // Zero would mean no limit at all.
-        let lock_wait = lock_wait.as_millis().clamp(1, i32::MAX as u128);
-        let statement = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock_wait}; \
-             SET LOCAL oncebox.transaction = '{}'",
-            idle.transactions
-        );
-        let statement = AssertSqlSafe(statement).into_sql_str();
-        match timeout(self.patience(), PgTransactionManager::begin(&mut idle.connection, Some(statement))).await {
-            Ok(Ok(())) => Ok(PostgresOpen { idle }),
-            Ok(Err(error)) => Err(ours("begin a transaction", error)),
-            Err(_) => Err(no_answer("begin a transaction")),
-        }
+        let first = depth(&idle.connection) == 0;
+        let statement = idle.next_begin("", lock_wait);
+        let begin = async {
+            match first {
+                true => PgTransactionManager::begin(&mut idle.connection, Some(statement)).await,
+                false => idle.connection.script(statement).await,
+            }
+        };
+        answer("begin a transaction", timeout(self.patience(), begin).await)?;
+        Ok(PostgresOpen { idle, lock_wait })
+    }
+
+    async fn restart(&self, open: &mut PostgresOpen) -> Result<(), StoreError> {
+        let statement = open.idle.next_begin("ROLLBACK; ", open.lock_wait);
+        let begin = open.idle.connection.script(statement);
+        answer("begin a transaction again", timeout(self.patience(), begin).await)
     }
 
     fn db(open: &mut PostgresOpen) -> &mut PgConnection {
@@ -245,7 +310,7 @@ impl Dialect for PostgresDialect {
         if depth(&open.idle.connection) == 0 {
             return Ok(());
         }
-        match timeout(GRACE, self.seal(open)).await {
+        match timeout(GRACE, self.look(open)).await {
             Ok(Err(error)) if error.kind() == StoreErrorKind::Breached => Err(error),
             // Aborted is inside, and a connection that is gone took its transaction along.
             _ => Ok(()),
@@ -256,17 +321,11 @@ impl Dialect for PostgresDialect {
         if let Err(error) = self.alive(&open) {
             return Ended::RolledBack { session: None, error };
         }
-        if !planted::is("seal-left-out") {
-            let sealed = timeout(self.patience(), self.seal(&mut open)).await;
-            if let Err(error) = sealed.unwrap_or_else(|_| Err(no_answer("commit"))) {
-                // COMMIT was not sent, so there is nothing to doubt.
-                return Ended::RolledBack { session: self.rollback(open).await, error };
-            }
-        }
-        match timeout(self.patience(), PgTransactionManager::commit(&mut open.idle.connection)).await {
+        let statement = open.idle.sealed_commit();
+        match timeout(self.patience(), open.idle.connection.script(statement)).await {
             Ok(Ok(())) => Ended::Committed(open.idle),
             Ok(Err(error)) if is_plain_error(&error) => {
-                let error = ours("commit", error);
+                let error = open.idle.broken_seal(&error).unwrap_or_else(|| ours("commit", error));
                 Ended::RolledBack { session: self.rollback(open).await, error }
             }
             Ok(Err(error)) => {
@@ -282,7 +341,7 @@ impl Dialect for PostgresDialect {
         if depth(&open.idle.connection) != 1 {
             return None;
         }
-        let done = timeout(GRACE, PgTransactionManager::rollback(&mut open.idle.connection)).await;
+        let done = timeout(GRACE, open.idle.connection.script(SqlStr::from_static("ROLLBACK"))).await;
         matches!(done, Ok(Ok(()))).then_some(open.idle)
     }
 
@@ -317,6 +376,7 @@ impl Dialect for PostgresDialect {
         Queries {
             inbox: InboxQueries {
                 claim: query(include_str!("../queries/postgres/inbox/claim.sql")),
+                claim_fresh: query(include_str!("../queries/postgres/inbox/claim_fresh.sql")),
                 read: query(include_str!("../queries/postgres/inbox/read.sql")),
                 record: query(include_str!("../queries/postgres/inbox/record.sql")),
                 find_parked: query(include_str!("../queries/postgres/inbox/find_parked.sql")),
@@ -360,6 +420,13 @@ impl Dialect for PostgresDialect {
                 put_back: query(include_str!("../queries/postgres/parked/put_back.sql")),
                 note_start: query(include_str!("../queries/postgres/parked/note_start.sql")),
                 forget_starts: query(include_str!("../queries/postgres/parked/forget_starts.sql")),
+                count_gaps: query(include_str!("../queries/postgres/parked/count_gaps.sql")),
+                wake_gaps: query(include_str!("../queries/postgres/parked/wake_gaps.sql")),
+            },
+            versions: VersionQueries {
+                lock: query(include_str!("../queries/postgres/versions/lock.sql")),
+                add: query(include_str!("../queries/postgres/versions/add.sql")),
+                advance: query(include_str!("../queries/postgres/versions/advance.sql")),
             },
             operators: OperatorQueries::postgres(query),
             names: NameQueries {

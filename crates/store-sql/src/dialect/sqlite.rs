@@ -23,7 +23,7 @@ use crate::connection::Call;
 use crate::error::{ours, read};
 use crate::operator_queries::OperatorQueries;
 use crate::queries::{
-    InboxQueries, LaneQueries, NameQueries, ParkedQueries, Queries, Query, QueueQueries, SchemaQueries,
+    InboxQueries, LaneQueries, NameQueries, ParkedQueries, Queries, Query, QueueQueries, SchemaQueries, VersionQueries,
 };
 use crate::schema::Migration;
 
@@ -179,7 +179,8 @@ impl Dialect for SqliteDialect {
         Migration { version: 1, name: "inbox", sql: include_str!("../migrations/sqlite/0001_inbox.sql") },
         Migration { version: 2, name: "queue", sql: include_str!("../migrations/sqlite/0002_queue.sql") },
         Migration { version: 3, name: "parked", sql: include_str!("../migrations/sqlite/0003_parked.sql") },
-        Migration { version: 4, name: "operators", sql: include_str!("../migrations/sqlite/0004_operators.sql") },
+        Migration { version: 4, name: "versions", sql: include_str!("../migrations/sqlite/0004_versions.sql") },
+        Migration { version: 5, name: "operators", sql: include_str!("../migrations/sqlite/0005_operators.sql") },
     ];
 
     fn place(&self) -> &str {
@@ -241,6 +242,11 @@ impl Dialect for SqliteDialect {
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
+    }
+
+    /// A statement that failed has changed nothing, and the transaction goes on.
+    async fn restart(&self, open: &mut SqliteOpen) -> Result<(), StoreError> {
+        self.alive(open)
     }
 
     fn db(open: &mut SqliteOpen) -> &mut SqliteConnection {
@@ -323,6 +329,7 @@ impl Dialect for SqliteDialect {
         Queries {
             inbox: InboxQueries {
                 claim: query(include_str!("../queries/sqlite/inbox/claim.sql")),
+                claim_fresh: query(include_str!("../queries/sqlite/inbox/claim_fresh.sql")),
                 read: query(include_str!("../queries/sqlite/inbox/read.sql")),
                 record: query(include_str!("../queries/sqlite/inbox/record.sql")),
                 find_parked: query(include_str!("../queries/sqlite/inbox/find_parked.sql")),
@@ -366,6 +373,13 @@ impl Dialect for SqliteDialect {
                 put_back: query(include_str!("../queries/sqlite/parked/put_back.sql")),
                 note_start: query(include_str!("../queries/sqlite/parked/note_start.sql")),
                 forget_starts: query(include_str!("../queries/sqlite/parked/forget_starts.sql")),
+                count_gaps: query(include_str!("../queries/sqlite/parked/count_gaps.sql")),
+                wake_gaps: query(include_str!("../queries/sqlite/parked/wake_gaps.sql")),
+            },
+            versions: VersionQueries {
+                lock: query(include_str!("../queries/sqlite/versions/lock.sql")),
+                add: query(include_str!("../queries/sqlite/versions/add.sql")),
+                advance: query(include_str!("../queries/sqlite/versions/advance.sql")),
             },
             operators: OperatorQueries::sqlite(query),
             names: NameQueries {

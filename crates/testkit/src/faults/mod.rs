@@ -12,10 +12,12 @@
 
 mod parked;
 mod plan;
+mod quarantine;
 mod queue;
 mod scenario;
 mod source;
 mod store;
+mod versions;
 
 pub use plan::{CALLS, Fault, FaultPlan, Moment};
 pub use scenario::{fail_at_each_call_in_turn, repeat_every_call};

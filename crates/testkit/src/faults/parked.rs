@@ -37,6 +37,14 @@ impl<S: ParkStore> Parking for FaultyTx<S> {
         on_transaction!(self, "release-parked", self.inner.release_parked(rows, delay))
     }
 
+    async fn count_gaps(&mut self, consumer: ConsumerId, order_key: &str) -> Result<u64, StoreError> {
+        on_transaction!(self, "count-gaps", self.inner.count_gaps(consumer, order_key))
+    }
+
+    async fn wake_gaps(&mut self, consumer: ConsumerId, order_keys: &[&str]) -> Result<(), StoreError> {
+        on_transaction!(self, "wake-gaps", self.inner.wake_gaps(consumer, order_keys))
+    }
+
     async fn note_start(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
         on_transaction!(self, "note-start", self.inner.note_start(consumer, key))
     }

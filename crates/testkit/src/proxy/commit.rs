@@ -1,12 +1,12 @@
 //! Finds `COMMIT` in what a PostgreSQL client says.
 //!
-//! It is a simple query, which is how sqlx sends it: `'Q'`, the length, the text, a zero. Only a whole message counts,
-//! however it is split over reads; the same bytes inside another message are somebody's data.
+//! It is the last statement of a simple query: `'Q'`, the length, the text, a zero. Only a whole message counts, however it
+//! is split over reads; the same bytes inside another message are somebody's data.
 
 use super::CommitCut;
 
-/// The message.
-pub(super) const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
+/// Longer queries pass unseen: a commit is short, whatever is sent along with it.
+const QUERY_MAX: usize = 4096;
 
 /// The head of a message: its kind and its length, which does not count the kind.
 const HEAD: usize = 5;
@@ -21,50 +21,57 @@ const STARTUP_VERSION: u16 = 3;
 pub(super) struct Scanner {
     /// The session is set up, so messages have kinds.
     has_kinds: bool,
-    /// The beginning of a message whose length is not known yet, or that may still turn out to be `COMMIT`.
+    /// The beginning of a message whose length is not known yet, or a query that is held back until it is whole.
     head: Vec<u8>,
-    /// How much of `head` was let through.
-    passed: usize,
     /// Bytes of the present message that are still to come.
     body_left: usize,
+    /// The present message is a query.
+    is_query: bool,
 }
 
+/// A commit that is to be cut, with its message.
+pub(super) type Found = (CommitCut, Vec<u8>);
+
 impl Scanner {
-    /// Adds to `ready` what can be forwarded of `piece`; holds back what may be the beginning of `COMMIT`. Asks `next`
-    /// at each one, and stops in front of the one that is to be cut.
+    /// Adds to `ready` what can be forwarded of `piece`; holds back what may be a `COMMIT`. Asks `next` at each one, and
+    /// stops in front of the one that is to be cut.
     pub(super) fn scan(
         &mut self,
         piece: &[u8],
         ready: &mut Vec<u8>,
         mut next: impl FnMut() -> Option<CommitCut>,
-    ) -> Option<CommitCut> {
+    ) -> Option<Found> {
         for &byte in piece {
-            if self.body_left > 0 {
-                self.body_left -= 1;
+            if self.body_left == 0 {
+                self.head.push(byte);
+                let held = self.has_kinds && self.head[0] == b'Q';
+                if !held {
+                    ready.push(byte);
+                }
+                self.end_head(held, ready);
+                continue;
+            }
+            self.body_left -= 1;
+            if !self.is_query {
                 ready.push(byte);
                 continue;
             }
             self.head.push(byte);
-            if self.has_kinds && COMMIT.starts_with(&self.head) {
-                if self.head.len() < COMMIT.len() {
-                    continue;
+            if self.body_left == 0 {
+                let message = std::mem::take(&mut self.head);
+                if commits(&message)
+                    && let Some(cut) = next()
+                {
+                    return Some((cut, message));
                 }
-                self.head.clear();
-                if let Some(cut) = next() {
-                    return Some(cut);
-                }
-                ready.extend_from_slice(COMMIT);
-                continue;
+                ready.extend(message);
             }
-            ready.extend_from_slice(&self.head[self.passed..]);
-            self.passed = self.head.len();
-            self.end_head();
         }
         None
     }
 
     /// Goes on with the body once the length is known.
-    fn end_head(&mut self) {
+    fn end_head(&mut self, held: bool, ready: &mut Vec<u8>) {
         let length = |bytes: &[u8]| bytes.iter().fold(0_usize, |length, byte| (length << 8) | usize::from(*byte));
         let whole = if self.has_kinds {
             if self.head.len() < HEAD {
@@ -79,15 +86,27 @@ impl Scanner {
             length(&self.head[..4])
         };
         self.body_left = whole.saturating_sub(self.head.len());
-        self.head.clear();
-        self.passed = 0;
+        self.is_query = held && whole <= QUERY_MAX && self.body_left > 0;
+        if !self.is_query {
+            if held {
+                ready.extend_from_slice(&self.head);
+            }
+            self.head.clear();
+        }
     }
+}
+
+/// Whether the last statement of this query is `COMMIT`.
+fn commits(query: &[u8]) -> bool {
+    let text = &query[HEAD..];
+    text == b"COMMIT\0" || text.ends_with(b"; COMMIT\0")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
     const SSL_REQUEST: &[u8] = b"\0\0\0\x08\x04\xd2\x16\x2f";
     const STARTUP: &[u8] = b"\0\0\0\x10\0\x03\0\0user\0x\0\0";
 
@@ -107,7 +126,8 @@ mod tests {
                 }
                 None => Some(CommitCut::BeforeForwarding),
             };
-            if scanner.scan(piece, &mut ready, next).is_some() {
+            if let Some((_, message)) = scanner.scan(piece, &mut ready, next) {
+                assert!(commits(&message));
                 return (ready, true);
             }
         }
@@ -122,6 +142,17 @@ mod tests {
         for size in 1..=stream.len() {
             assert_eq!(scan(&stream, size, 0), (before.clone(), true), "the first, in pieces of {size}");
             assert_eq!(scan(&stream, size, 1), (stream[..cut_at].to_vec(), true), "the second, in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn a_commit_that_comes_with_its_seal_is_found() {
+        let sealed = message(b'Q', b"SELECT 1; COMMIT\0");
+        let stream = [STARTUP, &message(b'Q', b"select 'COMMIT'\0"), &sealed].concat();
+        for size in 1..=stream.len() {
+            let passed = stream[..stream.len() - sealed.len()].to_vec();
+            assert_eq!(scan(&stream, size, 0), (passed, true), "in pieces of {size}");
+            assert_eq!(scan(&stream, size, 1), (stream.clone(), false), "let through, in pieces of {size}");
         }
     }
 

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use commit::{COMMIT, Scanner};
+use commit::{Found, Scanner};
 use plan::Plan;
 pub use plan::{CommitCut, Way};
 
@@ -50,7 +50,7 @@ struct Shared {
 enum End {
     Closed,
     Cut,
-    Commit(CommitCut),
+    Commit(Found),
 }
 
 impl Proxy {
@@ -150,17 +150,17 @@ async fn carry(mut client: TcpStream, shared: Arc<Shared>) {
     };
     match end.unwrap_or(End::Closed) {
         End::Closed => return,
-        End::Cut | End::Commit(CommitCut::BeforeForwarding) => {}
-        End::Commit(CommitCut::AfterForwarding) => {
-            let _ = server.write_all(COMMIT).await;
+        End::Cut | End::Commit((CommitCut::BeforeForwarding, _)) => {}
+        End::Commit((CommitCut::AfterForwarding, message)) => {
+            let _ = server.write_all(&message).await;
             let _ = server.read(&mut [0; 64]).await;
         }
-        End::Commit(cut @ (CommitCut::Late | CommitCut::Orphaned)) => {
+        End::Commit((cut @ (CommitCut::Late | CommitCut::Orphaned), message)) => {
             shared.cuts.fetch_add(1, SeqCst);
             drop(client);
             if cut == CommitCut::Late {
                 sleep(LATE).await;
-                let _ = server.write_all(COMMIT).await;
+                let _ = server.write_all(&message).await;
                 let _ = server.shutdown().await;
             }
             // Until the server is through: a reset could take the commit back from its socket.

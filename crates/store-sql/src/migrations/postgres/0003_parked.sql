@@ -1,7 +1,7 @@
--- Messages that are set aside: waiting for a retry (state 0), for their turn behind another (1), for a gap to close (2),
--- or for a person (3). Times are microseconds since 1970 by the server's clock; `due_at` is null while a row is dead.
--- `class` is that of the failure: 0 transient, 1 permanent, 2 unknown, 3 rejected, null for none. Text that came with
--- the message is kept as bytes, as in the queue. `order_key` is the one that later messages wait behind;
+-- Messages that are set aside: waiting for a retry (state 0), for their turn behind another (1), for a gap to close
+-- (2), or for a person (3). Times are microseconds since 1970 by the server's clock; `due_at` is null while a row is
+-- dead. `class` is that of the failure: 0 transient, 1 permanent, 2 unknown, 3 rejected, null for none. Text that came
+-- with the message is kept as bytes, as in the queue. `order_key` is the one that later messages wait behind;
 -- `message_order_key` is the message's own.
 create table {schema}.parked (
     id int8 generated always as identity primary key,

@@ -1,8 +1,8 @@
--- Messages that are set aside: waiting for a retry (state 0), for their turn behind another (1), for a gap to close (2),
--- or for a person (3). Times are microseconds since 1970; `due_at` is null while a row is dead. `class` is that of the
--- failure: 0 transient, 1 permanent, 2 unknown, 3 rejected, null for none. Text that came with the message is kept as
--- bytes, as in the queue. `order_key` is the one that later messages wait behind; `message_order_key` is the message's
--- own. Ids are never used again: a receipt of a row that is gone must not fit a new one.
+-- Messages that are set aside: waiting for a retry (state 0), for their turn behind another (1), for a gap to close
+-- (2), or for a person (3). Times are microseconds since 1970; `due_at` is null while a row is dead. `class` is that of
+-- the failure: 0 transient, 1 permanent, 2 unknown, 3 rejected, null for none. Text that came with the message is kept
+-- as bytes, as in the queue. `order_key` is the one that later messages wait behind; `message_order_key` is the
+-- message's own. Ids are never used again: a receipt of a row that is gone must not fit a new one.
 create table oncebox_parked (
     id integer primary key autoincrement,
     consumer integer not null,

@@ -135,8 +135,8 @@ pub async fn an_order_key_blocks_in_its_consumer_only<F: StoreFixture<Store: Par
     assert_eq!(texts(&lease(store, shipping).await), ["a1"]);
 }
 
-/// The first row of an order key is ended in a transaction that is still open: its effect may yet be rolled back, so the
-/// next one waits. A store that runs one transaction at a time need not be asked.
+/// The first row of an order key is ended in a transaction that is still open: its effect may yet be rolled back, so
+/// the next one waits. A store that runs one transaction at a time need not be asked.
 pub async fn an_end_that_is_not_committed_lets_nobody_pass<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
     use oncebox_core::Store;
     let store = &setup.store;

@@ -4,5 +4,6 @@ update {schema}.parked
 set fence = parked.fence + 1, due_at = (select now from clock) + $2::int8
 where parked.id = any($3::int8[])
 returning
-    parked.id, parked.fence, parked.owns_record, parked.attempts, parked.first_at, parked.message_order_key, parked.message_id,
-    parked.source, parked.kind, parked.version, parked.headers, parked.payload, parked.made_at, parked.made_at_nanos
+    parked.id, parked.fence, parked.owns_record, parked.attempts, parked.first_at,
+    parked.message_order_key, parked.message_id, parked.source, parked.kind, parked.version, parked.headers,
+    parked.payload, parked.made_at, parked.made_at_nanos

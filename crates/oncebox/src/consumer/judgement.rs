@@ -1,0 +1,231 @@
+//! The verdicts of a lane: what becomes of a message that failed alone.
+//!
+//! It is set aside in the store and its source is told; from there the parked flow tries it again. Only where it can't
+//! be set aside does it go back to its source.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox_core::ConsumerStore;
+use oncebox_core::crashpoint::crashpoint;
+use oncebox_core::parked::{Verdict, Waits};
+use oncebox_core::{Class, Failure, Source, StoreError, StoreErrorKind};
+
+use super::bounds::backoff;
+use super::breaker::Failed;
+use super::builder::Flow;
+use super::lane::{Lane, Works};
+use super::parking::{self, SetAside};
+use super::settle;
+use super::stats::Stats;
+use super::verdict;
+use super::work::Work;
+
+/// Order keys that a lane remembers as blocked.
+const BLOCKED_MAX: usize = 10_000;
+
+/// How long a message stays with its source if it can't be set aside.
+pub(super) const SENT_BACK_FOR: Duration = Duration::from_millis(200);
+
+impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
+    /// This message failed, alone.
+    pub(super) async fn failed(&mut self, work: Work<S, Src::Receipt>, failure: &Failure) {
+        Stats::add(&self.engine.stats.failures, 1);
+        if self.engine.flow == Flow::Front && failure.class() == Some(Class::Transient) {
+            // Set aside here, it would be overtaken by what is stored after it.
+            return self.send_back(work, SENT_BACK_FOR, Some(failure.reason().to_owned())).await;
+        }
+        if failure.class() == Some(Class::Transient) {
+            if let Some(delay) = self.is_everyones(&work, failure) {
+                return self.send_back(work, delay, Some(failure.reason().to_owned())).await;
+            }
+        } else {
+            self.worked(1);
+        }
+        let verdict = verdict::judge(&self.engine, &work, failure);
+        let (label, class) = (work.delivery.message.label().to_string(), verdict.class);
+        match verdict.waits {
+            Waits::Person => tracing::warn!(
+                consumer = %self.engine.name, message = %label, attempts = verdict.attempts, ?class,
+                "cannot handle message {label}; it is parked until someone looks at it: {failure}"
+            ),
+            waits => tracing::info!(
+                consumer = %self.engine.name, message = %label, attempts = verdict.attempts, ?class,
+                "cannot handle message {label}, trying again in {:.1?}: {failure}", waits.delay().unwrap_or_default()
+            ),
+        }
+        self.set_aside(work, verdict).await;
+    }
+
+    /// How long to wait, if a failure is not this message's own: something that most messages need is down.
+    fn is_everyones(&self, work: &Work<S, Src::Receipt>, failure: &Failure) -> Option<Duration> {
+        let engine = &self.engine;
+        match engine.breaker.failed(work.is_probe) {
+            Failed::Own => None,
+            Failed::Opened(pause) => {
+                Stats::add(&engine.stats.breaker_opened, 1);
+                tracing::warn!(consumer = %engine.name, "most messages fail; pausing, and trying one at a time: {failure}");
+                engine.stats.set_waiting_for(Some(format!("most messages fail: {failure}")));
+                Some(pause)
+            }
+            Failed::Open(pause) => Some(pause),
+        }
+    }
+
+    /// Messages were handled, or failed by their own fault.
+    pub(super) fn worked(&self, messages: usize) {
+        if self.engine.breaker.worked(messages) {
+            self.engine.stats.set_waiting_for(None);
+            tracing::info!(consumer = %self.engine.name, "messages can be handled again");
+        }
+    }
+
+    /// Gives back what is in hand while the breaker is open, but for the probe.
+    pub(super) async fn while_open(&mut self, works: Works<S, Src>) -> Works<S, Src> {
+        let Some(pause) = self.engine.breaker.open_for() else { return works };
+        let (probes, others): (Vec<_>, Vec<_>) = works.into_iter().partition(|work| work.is_probe);
+        Stats::add(&self.engine.stats.released, others.len());
+        for work in others {
+            self.send_back(work, pause, None).await;
+        }
+        probes
+    }
+
+    pub(super) async fn conflicts(&mut self, conflicts: Vec<(Work<S, Src::Receipt>, oncebox_core::Conflict)>) {
+        for (work, conflict) in conflicts {
+            Stats::add(&self.engine.stats.conflicts, 1);
+            let failure = Failure::permanent(conflict.diagnosis()).code("conflict");
+            self.failed(work, &failure).await;
+        }
+    }
+
+    /// A message that can't even be tried.
+    pub(super) async fn unfit(&mut self, mut work: Work<S, Src::Receipt>) {
+        let unfit = Failure::permanent("it cannot be read");
+        let failure = std::mem::replace(&mut work.ready, Err(unfit)).err();
+        if let Some(failure) = failure {
+            self.failed(work, &failure).await;
+        }
+    }
+
+    /// Parks a message, and goes on until that is durable or can't be.
+    async fn set_aside(&mut self, mut work: Work<S, Src::Receipt>, verdict: Verdict) {
+        let order_key = work.order_key.clone();
+        for tries in 1.. {
+            let run = parking::set_aside(Arc::clone(&self.engine), self.session.take(), work, verdict.clone());
+            #[allow(clippy::disallowed_methods, reason = "awaited here; a task so that nothing cancels it half-way")]
+            let (back, ended) = match tokio::spawn(run).await {
+                Ok(ended) => ended,
+                Err(error) => {
+                    // Nothing was settled: it comes again when its lease runs out.
+                    tracing::error!(consumer = %self.engine.name, "a task that parks a message broke down: {error}");
+                    return self.block(order_key);
+                }
+            };
+            work = back;
+            match ended {
+                SetAside::Done(session) => {
+                    self.session = Some(session);
+                    self.lost = 0;
+                    return self.is_aside(work, &verdict).await;
+                }
+                SetAside::Broken { session, doubt, error } => {
+                    self.session = session;
+                    if let Some(doubt) = doubt
+                        && !self.engine.resolve(doubt).await
+                    {
+                        return self.give_back(vec![work]).await;
+                    }
+                    match self.not_aside(work, error, tries).await {
+                        Some(again) => work = again,
+                        None => return,
+                    }
+                }
+            }
+        }
+    }
+
+    async fn is_aside(&mut self, work: Work<S, Src::Receipt>, verdict: &Verdict) {
+        let _ = crashpoint("parked").await;
+        let delay = verdict.waits.delay();
+        Stats::add(if delay.is_some() { &self.engine.stats.parked } else { &self.engine.stats.dead }, 1);
+        settle::acknowledge(&self.engine, vec![work]).await;
+        if let Some(delay) = delay {
+            self.engine.due.after(delay);
+        }
+    }
+
+    /// The message, if parking it is worth another try.
+    async fn not_aside(
+        &mut self,
+        work: Work<S, Src::Receipt>,
+        error: StoreError,
+        tries: u32,
+    ) -> Option<Work<S, Src::Receipt>> {
+        match error.kind() {
+            StoreErrorKind::Unavailable | StoreErrorKind::TransactionLost => {
+                let back = self.engine.wait_for_store(error, self.lost).await;
+                self.lost = self.lost.saturating_add(1);
+                let Some(back) = back else {
+                    self.give_back(vec![work]).await;
+                    return None;
+                };
+                self.session = Some(back.session);
+                Some(work)
+            }
+            StoreErrorKind::Contended if tries <= self.engine.bounds.contended_tries_max => {
+                Stats::add(&self.engine.stats.contended, 1);
+                let (first, max) = (Duration::from_millis(2), Duration::from_millis(200));
+                tokio::time::sleep(backoff(first, max, tries, self.engine.clock.random())).await;
+                Some(work)
+            }
+            // Its new owner judges it.
+            StoreErrorKind::Fenced => {
+                Stats::add(&self.engine.stats.leases_lost, 1);
+                self.block(work.order_key.clone());
+                None
+            }
+            StoreErrorKind::Configuration | StoreErrorKind::Corrupt | StoreErrorKind::Breached => {
+                self.engine.fail(error.to_string());
+                self.give_back(vec![work]).await;
+                None
+            }
+            _ => {
+                tracing::warn!(consumer = %self.engine.name, "cannot park a message, so it stays with its source: {error}");
+                self.send_back(work, SENT_BACK_FOR, Some(error.to_string())).await;
+                None
+            }
+        }
+    }
+
+    /// Releases one message and blocks its order key until the source has taken it back.
+    pub(super) async fn send_back(&mut self, work: Work<S, Src::Receipt>, delay: Duration, reason: Option<String>) {
+        let key = work.order_key.clone();
+        settle::release(&self.engine, vec![work], delay, reason).await;
+        self.block(key);
+    }
+
+    /// Nothing of this order key that was received before now may go on.
+    pub(super) fn block(&mut self, key: Option<Arc<str>>) {
+        if let Some(key) = key {
+            self.blocked.insert(key, self.engine.next_wave());
+        }
+        // An entry serves what was received before the release, and that is long through the lane. It is left behind
+        // when the key's queue lane moved to another process.
+        if self.blocked.len() > BLOCKED_MAX {
+            let mut waves: Vec<u64> = self.blocked.values().copied().collect();
+            waves.sort_unstable();
+            let oldest_kept = waves[BLOCKED_MAX / 2];
+            self.blocked.retain(|_, wave| *wave >= oldest_kept);
+        }
+    }
+
+    /// Gives messages back without blame.
+    pub(super) async fn give_back(&mut self, works: Works<S, Src>) {
+        if self.engine.is_stopping() {
+            return self.left.extend(works);
+        }
+        Stats::add(&self.engine.stats.released, works.len());
+        settle::release(&self.engine, works, Duration::ZERO, None).await;
+    }
+}

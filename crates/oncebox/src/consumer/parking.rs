@@ -1,0 +1,222 @@
+//! Setting a message aside, in a transaction of its own: the inbox record that says so, the parked row, and the
+//! settlement in the source, together. The source is told afterwards.
+//!
+//! The record is the arbiter. Where it says that the message was applied in the meantime, or is parked already, there
+//! is nothing to park and the message is settled as a duplicate.
+
+use std::sync::Arc;
+
+use oncebox_core::ConsumerStore;
+use oncebox_core::claim::{Claim, ClaimRequest};
+use oncebox_core::crashpoint::crashpoint;
+use oncebox_core::fingerprint::Fingerprint;
+use oncebox_core::parked::{Park, Parking, Verdict, Waits};
+use oncebox_core::store::{Ended, Inbox, Session, Transaction};
+use oncebox_core::{
+    Coordinate, Key, KeyError, KeyStrategy, Message, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind,
+    planted,
+};
+
+use super::Engine;
+use super::builder::Flow;
+use super::work::Work;
+use crate::queue_source::ORIGIN;
+
+/// How it ended.
+pub(super) enum SetAside<S: Store> {
+    /// Durable: parked now, or found parked or applied.
+    Done(S::Session),
+    /// Not now.
+    Broken { session: Option<S::Session>, doubt: Option<S::Doubt>, error: StoreError },
+}
+
+/// Sets `work` aside and gives it back, to be acknowledged. Safe to repeat.
+pub(super) async fn set_aside<S: ConsumerStore, Src: Source<S>>(
+    engine: Arc<Engine<S, Src>>,
+    session: Option<S::Session>,
+    work: Work<S, Src::Receipt>,
+    verdict: Verdict,
+) -> (Work<S, Src::Receipt>, SetAside<S>) {
+    let ended = run(&engine, session, &work, verdict).await;
+    (work, ended)
+}
+
+async fn run<S: ConsumerStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    session: Option<S::Session>,
+    work: &Work<S, Src::Receipt>,
+    verdict: Verdict,
+) -> SetAside<S> {
+    let broken = |error| SetAside::Broken { session: None, doubt: None, error };
+    let session = match session {
+        Some(session) => session,
+        None => match engine.store.connect().await {
+            Ok(session) => session,
+            Err(error) => return broken(error),
+        },
+    };
+    if planted::is("park-after-ack") {
+        super::plants::acknowledge_now(engine, std::slice::from_ref(work)).await;
+    }
+    let mut tx = match session.begin(engine.bounds.lock_wait_alone).await {
+        Ok(tx) => tx,
+        Err(error) => return broken(error),
+    };
+    let mut done = inside(engine, &mut tx, work, verdict).await;
+    if done.is_ok() {
+        done = crashpoint("parking").await;
+    }
+    if let Err(error) = done {
+        return SetAside::Broken { session: tx.rollback().await, doubt: None, error };
+    }
+    match tx.commit().await {
+        Ended::Committed(session) => SetAside::Done(session),
+        Ended::RolledBack { session, error } => SetAside::Broken { session, doubt: None, error },
+        Ended::Unknown { doubt, error } => SetAside::Broken { session: None, doubt: Some(doubt), error },
+    }
+}
+
+async fn inside<S: ConsumerStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    tx: &mut S::Tx,
+    work: &Work<S, Src::Receipt>,
+    verdict: Verdict,
+) -> Result<(), StoreError> {
+    if let Some(parked) = work.delivery.parked {
+        return tx.put_back(&[(parked.receipt, verdict)]).await;
+    }
+    let standing = Standing::of(engine, work)?;
+    let mut owns_record = false;
+    let mut is_new = true;
+    if let Some(claim) = standing.claim {
+        match tx.claim(std::slice::from_ref(&claim)).await?.pop() {
+            Some(Claim::Fresh) => {
+                tx.record(&[(claim.consumer, claim.key, Outcome::of(OutcomeKind::Parked))]).await?;
+                owns_record = true;
+            }
+            Some(Claim::Duplicate(_)) => is_new = false,
+            Some(Claim::Conflict(_)) => {}
+            _ => {
+                let attempted = format!("park message {}", work.delivery.message.label());
+                return Err(StoreError::new(StoreErrorKind::Contended, attempted, "its record came and went"));
+            }
+        }
+    }
+    if is_new {
+        let park = Park {
+            consumer: engine.records.own,
+            message: with_origin(engine, work),
+            key: standing.key,
+            fingerprint: standing.fingerprint,
+            owns_record,
+            order_key: order_key(engine, work),
+            verdict,
+        };
+        tx.park(&[park]).await?;
+    }
+    engine.source.ack_in(tx, &[&**work.delivery.receipt()]).await
+}
+
+/// What later messages wait behind it by. What stored mode can't store waits apart: earlier messages of its key may
+/// still be in the table, and would wait behind it.
+fn order_key<S: ConsumerStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    work: &Work<S, Src::Receipt>,
+) -> Option<String> {
+    let key = work.order_key.as_deref().filter(|_| engine.order.is_kept() && engine.flow != Flow::Front);
+    key.map(str::to_owned)
+}
+
+/// A message whose claim is in hand, to be parked in the same transaction.
+pub(super) fn claimed<S: ConsumerStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    work: &Work<S, Src::Receipt>,
+    verdict: Verdict,
+) -> Result<Park, StoreError> {
+    // What waits for a missing version waits under its aggregate, by which it is woken.
+    let aggregate =
+        work.ready.as_ref().ok().and_then(|ready| ready.version.as_ref()).map(|place| place.aggregate.clone());
+    let order_key = match verdict.waits {
+        Waits::Gap(_) => aggregate,
+        _ => order_key(engine, work),
+    };
+    let standing = Standing::of(engine, work)?;
+    Ok(Park {
+        consumer: engine.records.own,
+        message: with_origin(engine, work),
+        key: standing.key,
+        fingerprint: standing.fingerprint,
+        owns_record: standing.claim.is_some(),
+        order_key,
+        verdict,
+    })
+}
+
+/// What a message is parked under.
+pub(super) fn key<S: ConsumerStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    work: &Work<S, Src::Receipt>,
+) -> Result<Key, StoreError> {
+    Standing::of(engine, work).map(|standing| standing.key)
+}
+
+/// Under what a message is parked.
+struct Standing {
+    key: Key,
+    fingerprint: Fingerprint,
+    /// The claim that stands for it in the inbox.
+    claim: Option<ClaimRequest>,
+}
+
+impl Standing {
+    fn of<S: ConsumerStore, Src: Source<S>>(
+        engine: &Engine<S, Src>,
+        work: &Work<S, Src::Receipt>,
+    ) -> Result<Self, StoreError> {
+        if let Ok(ready) = &work.ready
+            && let Some(claims) = &ready.claims
+        {
+            let claim = claims.first.clone();
+            return Ok(Self { key: claim.key.clone(), fingerprint: claim.fingerprint, claim: Some(claim) });
+        }
+        let message = &*work.delivery.message;
+        let named = engine.identity.claims(engine.records, message, work.delivery.coordinate.as_ref());
+        if let Ok(claims) = named {
+            return Ok(Self { key: claims.first.key, fingerprint: claims.first.fingerprint, claim: None });
+        }
+        let key = stand_in(message, work.delivery.coordinate.as_ref()).map_err(|error| {
+            let attempted = format!("park message {}", message.label());
+            StoreError::new(StoreErrorKind::Refused, attempted, error.to_string())
+        })?;
+        Ok(Self { key, fingerprint: engine.identity.fingerprinter.fingerprint(message), claim: None })
+    }
+}
+
+/// What a message without a key is found under again: its place in the broker, or else what it says.
+pub(super) fn stand_in(message: &Message, coordinate: Option<&Coordinate>) -> Result<Key, KeyError> {
+    match coordinate {
+        Some(coordinate) => Key::parts([&b"unreadable at"[..], coordinate.as_str().as_bytes()]),
+        None => {
+            // A part may not be empty.
+            let Message { kind, payload, .. } = message;
+            let [kind, payload] = [kind.as_bytes(), &payload[..]].map(|part| [b"=", part].concat());
+            Key::parts([&b"unreadable"[..], &kind, &payload])
+        }
+    }
+}
+
+/// The message as it came; where its key is its coordinate, with that written on it, or it would be lost.
+fn with_origin<S: ConsumerStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    work: &Work<S, Src::Receipt>,
+) -> Arc<Message> {
+    let message = &work.delivery.message;
+    let coordinate = work.delivery.coordinate.as_ref().filter(|_| engine.identity.key == KeyStrategy::Coordinate);
+    let Some(coordinate) = coordinate.filter(|_| message.headers.get(ORIGIN).is_none()) else {
+        return Arc::clone(message);
+    };
+    let mut message = Message::clone(message);
+    // A coordinate that is no header text leaves it without one, and so without a key: it stays dead.
+    let _ = message.headers.add(ORIGIN, coordinate.as_str());
+    Arc::new(message)
+}

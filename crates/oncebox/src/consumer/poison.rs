@@ -1,0 +1,117 @@
+//! Messages that kill the process.
+//!
+//! A process that dies leaves no verdict, so its messages come again, the killer and its neighbours alike. One that has
+//! come several times without a verdict is a suspect: it runs alone, one suspect at a time in each process, and that it
+//! starts is noted in a transaction of its own before. If the process survives, the note goes; a message with too many
+//! notes is parked for a person. First deliveries pay nothing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use oncebox_core::ConsumerStore;
+use oncebox_core::crashpoint::crashpoint;
+use oncebox_core::parked::Parking;
+use oncebox_core::store::{Ended, Session, Transaction};
+use oncebox_core::{ConsumerId, Failure, Key, Source, StoreError, planted};
+
+use super::attempt::During;
+use super::lane::{Group, Lane};
+use super::parking;
+use super::stats::Stats;
+use super::work::Work;
+
+/// Deliveries without a verdict that make a suspect. One death may have any cause.
+const SUSPECT_FROM: u32 = 3;
+
+/// Whether a message may have killed processes before.
+pub(super) fn is_suspect<S: ConsumerStore, R>(work: &Work<S, R>) -> bool {
+    work.delivery.count.is_some_and(|count| count >= SUSPECT_FROM)
+}
+
+impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
+    /// Runs one suspect, alone in its transaction and the only one in its process.
+    pub(super) async fn run_suspect(
+        &mut self,
+        mut group: Group<Work<S, Src::Receipt>>,
+        groups: &mut VecDeque<Group<Work<S, Src::Receipt>>>,
+    ) {
+        let engine = Arc::clone(&self.engine);
+        let key = group.works.first().map(|work| parking::key(&engine, work));
+        let Some(Ok(key)) = key else { return self.run_group(group, groups).await };
+        let Ok(_turn) = engine.suspects.acquire().await else { return };
+        Stats::add(&engine.stats.suspects, 1);
+        let key = (engine.records.own, key);
+        match self.note_start(&key).await {
+            Err(error) => self.broken(group, error, During::Engine, groups).await,
+            Ok(starts) if starts > engine.bounds.starts_max && !planted::is("starts-not-counted") => {
+                let died = starts - 1;
+                let failure = Failure::permanent(format!("the process died {died} times while it was handled alone"));
+                let failure = failure.code("kills-its-process");
+                if let Some(work) = group.works.pop() {
+                    self.failed(work, &failure).await;
+                }
+                self.forget_start(&key).await;
+            }
+            Ok(_) => {
+                self.run_group(group, groups).await;
+                self.forget_start(&key).await;
+            }
+        }
+    }
+
+    async fn note_start(&mut self, key: &(ConsumerId, Key)) -> Result<u32, StoreError> {
+        let session = match self.session.take() {
+            Some(session) => session,
+            None => self.engine.store.connect().await?,
+        };
+        let mut tx = session.begin(self.engine.bounds.lock_wait_alone).await?;
+        let noted = tx.note_start(key.0, &key.1).await;
+        // Counted in the transaction of its handler, a start would vanish with the process.
+        let noted = match (noted, planted::is("start-in-handler-transaction")) {
+            (Ok(starts), false) => match tx.commit().await {
+                Ended::Committed(session) => {
+                    self.session = Some(session);
+                    Ok(starts)
+                }
+                Ended::RolledBack { session, error } => {
+                    self.session = session;
+                    Err(error)
+                }
+                Ended::Unknown { doubt, error } => {
+                    // One note too many or not: the next one tells.
+                    let _ = self.engine.resolve(doubt).await;
+                    Err(error)
+                }
+            },
+            (noted, _) => {
+                self.session = tx.rollback().await;
+                noted
+            }
+        };
+        crashpoint("started").await?;
+        noted
+    }
+
+    /// Best effort: a note that stays makes the message a suspect for one start less.
+    async fn forget_start(&mut self, key: &(ConsumerId, Key)) {
+        let session = match self.session.take() {
+            Some(session) => session,
+            None => match self.engine.store.connect().await {
+                Ok(session) => session,
+                Err(_) => return,
+            },
+        };
+        let Ok(mut tx) = session.begin(self.engine.bounds.lock_wait_alone).await else { return };
+        self.session = match tx.forget_starts(std::slice::from_ref(key)).await {
+            Ok(()) => match tx.commit().await {
+                Ended::Committed(session) => Some(session),
+                Ended::RolledBack { session, .. } => session,
+                Ended::Unknown { doubt, .. } => {
+                    let _ = self.engine.resolve(doubt).await;
+                    None
+                }
+            },
+            Err(_) => tx.rollback().await,
+        };
+    }
+}

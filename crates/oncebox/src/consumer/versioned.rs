@@ -1,0 +1,232 @@
+//! Versioned messages: each is the next of its aggregate, the same as the last one, older, or too far ahead.
+//!
+//! Decided with the aggregate's version locked in the message's own transaction, and noted there: a state is never
+//! turned back, whatever the order in which messages come. What is too far ahead waits without being in anyone's way.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use oncebox_core::ConsumerStore;
+use oncebox_core::key::TemplateError;
+use oncebox_core::parked::{Cause, Parking, Verdict, Waits};
+use oncebox_core::versions::{Standing, Versions};
+use oncebox_core::{Class, Failure, Key, Message, Outcome, OutcomeKind, Source, StoreError, Template, planted};
+
+use super::Engine;
+use super::work::Work;
+
+/// How a consumer reads versions, and what it does about gaps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Versioned {
+    aggregate: Option<Template>,
+    version: Option<Template>,
+    first: u64,
+    gap: Gap,
+}
+
+/// What to do with a message whose predecessor is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Gap {
+    /// Wait for what is missing, for at most this long and with at most this many messages of one aggregate; then the
+    /// message is parked for a person.
+    Wait {
+        /// How long.
+        time: Duration,
+        /// How many.
+        messages: u64,
+    },
+    /// Apply it: right for messages that carry the full state.
+    Apply,
+    /// Park it for a person at once.
+    Fail,
+}
+
+impl Default for Gap {
+    fn default() -> Self {
+        Self::Wait { time: Duration::from_secs(15 * 60), messages: 1_000 }
+    }
+}
+
+/// How long a gap is left alone before it is looked at again, if nothing says that it has closed.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+impl Default for Versioned {
+    fn default() -> Self {
+        Self { aggregate: None, version: None, first: 1, gap: Gap::default() }
+    }
+}
+
+impl Versioned {
+    /// The aggregate is the message's order key, its version the message's version, and the first version is 1.
+    pub fn by_order_key() -> Self {
+        Self::default()
+    }
+
+    /// The aggregate is built from the message: `order:{order_id}`.
+    pub fn by(template: &str) -> Result<Self, TemplateError> {
+        Ok(Self { aggregate: Some(Template::parse(template)?), ..Self::default() })
+    }
+
+    /// Reads the version from the message: `{version}`.
+    pub fn version(self, template: &str) -> Result<Self, TemplateError> {
+        Ok(Self { version: Some(Template::parse(template)?), ..self })
+    }
+
+    /// Sets the version that an aggregate begins with.
+    #[must_use]
+    pub fn first(self, first: u64) -> Self {
+        Self { first, ..self }
+    }
+
+    /// Sets what to do about gaps.
+    #[must_use]
+    pub fn on_gap(self, gap: Gap) -> Self {
+        Self { gap, ..self }
+    }
+
+    /// Of what a message is a version, and which.
+    pub(super) fn read(&self, message: &Message) -> Result<Place, Failure> {
+        let permanent = |what: String| Failure::permanent(what).code("unversioned");
+        let aggregate = match &self.aggregate {
+            Some(template) => template
+                .text(message)
+                .map_err(|error| permanent(format!("it gets no aggregate from `{template}`: {error}")))?,
+            None => {
+                message.order_key.clone().ok_or_else(|| permanent("it has no order key to be a version of".into()))?
+            }
+        };
+        let version = match &self.version {
+            Some(template) => {
+                let text = template
+                    .text(message)
+                    .map_err(|error| permanent(format!("it gets no version from `{template}`: {error}")))?;
+                text.parse()
+                    .map_err(|_| permanent(format!("`{template}` gives no version: it is not a whole number")))?
+            }
+            None => message.version.ok_or_else(|| permanent("it has no version".into()))?,
+        };
+        let key = Key::parts([aggregate.as_bytes()])
+            .map_err(|error| permanent(format!("its aggregate can be no key: {error}")))?;
+        Ok(Place { aggregate, key, version })
+    }
+}
+
+/// Where a message belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) aggregate: String,
+    key: Key,
+    version: u64,
+}
+
+/// What versions say about the fresh messages of a batch.
+#[derive(Debug, Default)]
+pub(super) struct Sorted {
+    /// Those that are not to be run, and how they end.
+    pub(super) ended: Vec<(usize, Outcome)>,
+    /// Those that are set aside.
+    pub(super) aside: Vec<(usize, Verdict)>,
+    /// How far aggregates come by the rest.
+    advanced: BTreeMap<Key, (String, u64)>,
+}
+
+/// Sorts out what is fresh, with the versions of its aggregates locked. Within a batch versions advance in memory.
+pub(super) async fn sort_out<S: ConsumerStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    versioned: &Versioned,
+    tx: &mut S::Tx,
+    works: &[Work<S, Src::Receipt>],
+    fresh: &[usize],
+) -> Result<Sorted, StoreError> {
+    let place_of = |at: &usize| works[*at].ready.as_ref().ok().and_then(|ready| ready.version.as_ref());
+    // In one order for all, so that two batches wait for each other instead of deadlocking.
+    let keys: BTreeSet<&Key> = fresh.iter().filter_map(place_of).map(|place| &place.key).collect();
+    let keys: Vec<Key> = keys.into_iter().cloned().collect();
+    if keys.is_empty() {
+        return Ok(Sorted::default());
+    }
+    let locked = tx.lock_versions(engine.records.own, &keys).await?;
+    let mut applied: BTreeMap<&Key, Option<u64>> = keys.iter().zip(locked).collect();
+    let mut sorted = Sorted::default();
+    for at in fresh {
+        let Some(Place { aggregate, key, version }) = place_of(at) else { continue };
+        let Some(known) = applied.get_mut(key) else { continue };
+        let standing = Standing::of(*version, *known, versioned.first);
+        let standing = match standing {
+            Standing::Gap if versioned.gap == Gap::Apply => Standing::Next,
+            Standing::Stale if planted::is("stale-applied") => Standing::Next,
+            standing => standing,
+        };
+        match standing {
+            Standing::Next => {
+                *known = Some(*version);
+                sorted.advanced.insert(key.clone(), (aggregate.clone(), *version));
+            }
+            Standing::Same => sorted.ended.push((*at, Outcome::of(OutcomeKind::SameVersion))),
+            Standing::Stale => sorted.ended.push((*at, Outcome::of(OutcomeKind::Stale))),
+            Standing::Gap => {
+                let missing = known.map_or(versioned.first, |known| known + 1);
+                let verdict = wait_for(engine, versioned, tx, &works[*at], aggregate, missing).await?;
+                sorted.aside.push((*at, verdict));
+            }
+        }
+    }
+    Ok(sorted)
+}
+
+/// How long a message waits for version `missing` of its aggregate.
+async fn wait_for<S: ConsumerStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    versioned: &Versioned,
+    tx: &mut S::Tx,
+    work: &Work<S, Src::Receipt>,
+    aggregate: &str,
+    missing: u64,
+) -> Result<Verdict, StoreError> {
+    let attempts = work.delivery.parked.map_or(0, |parked| parked.attempts);
+    let gone_on = work.delivery.parked.map_or(Duration::ZERO, |parked| {
+        Duration::try_from(engine.clock.now().duration_since(parked.since)).unwrap_or_default()
+    });
+    let waits = match versioned.gap {
+        Gap::Wait { time, .. } if gone_on >= time => None,
+        Gap::Wait { time, messages } => {
+            let others = match work.delivery.parked {
+                None => tx.count_gaps(engine.records.own, aggregate).await?,
+                Some(_) => 0,
+            };
+            (others < messages).then(|| LOOK_AGAIN.min(time - gone_on))
+        }
+        _ => None,
+    };
+    let kind = &work.delivery.message.kind;
+    let reason = format!("version {missing} of its aggregate is missing");
+    Ok(match waits {
+        Some(wait) => {
+            let cause = Cause::new(None, kind, "gap");
+            Verdict { waits: Waits::Gap(wait), class: None, cause, reason, attempts }
+        }
+        None => {
+            let class = Some(Class::Permanent);
+            Verdict { waits: Waits::Person, class, cause: Cause::new(class, kind, "gap"), reason, attempts }
+        }
+    })
+}
+
+impl Sorted {
+    /// Notes how far aggregates have come, and wakes what waited for it.
+    pub(super) async fn advance<S: ConsumerStore, Src: Source<S>>(
+        &self,
+        engine: &Engine<S, Src>,
+        tx: &mut S::Tx,
+    ) -> Result<(), StoreError> {
+        if self.advanced.is_empty() {
+            return Ok(());
+        }
+        let versions: Vec<(Key, u64)> =
+            self.advanced.iter().map(|(key, (_, version))| (key.clone(), *version)).collect();
+        tx.advance_versions(engine.records.own, &versions).await?;
+        let aggregates: Vec<&str> = self.advanced.values().map(|(aggregate, _)| aggregate.as_str()).collect();
+        tx.wake_gaps(engine.records.own, &aggregates).await
+    }
+}

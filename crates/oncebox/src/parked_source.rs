@@ -1,0 +1,170 @@
+//! What was set aside, as a source: rows that are due come again, through the same engine as everything else.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use oncebox_core::ConsumerStore;
+use oncebox_core::crashpoint::crashpoint;
+use oncebox_core::parked::{LeasedPark, ParkLease, ParkReceipt, Parking};
+use oncebox_core::source::{Order, ParkedBefore, SourceCapabilities};
+use oncebox_core::{
+    ConsumerId, Coordinate, Delivery, Release, Source, SourceError, StoreError, StoreErrorKind, planted,
+};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::own_session::OwnSession;
+use crate::queue_source::ORIGIN;
+
+/// The parked messages of one consumer. Several processes share them.
+pub(crate) struct ParkedSource<S: ConsumerStore> {
+    own: OwnSession<S>,
+    consumer: ConsumerId,
+    due: Arc<Due>,
+    lease: Duration,
+}
+
+/// When something that this process parked is due, so that nobody polls in the meantime.
+#[derive(Debug, Default)]
+pub(crate) struct Due {
+    next: Mutex<Option<Instant>>,
+    changed: Notify,
+}
+
+/// How long to wait before looking again when nothing is due here: others may have parked something.
+const POLL: Duration = Duration::from_secs(1);
+
+const LEASE: Duration = Duration::from_secs(30);
+
+impl Due {
+    /// Something is due after this long.
+    pub(crate) fn after(&self, delay: Duration) {
+        let at = Instant::now() + delay;
+        let mut next = self.next();
+        if next.is_none_or(|next| at < next) {
+            *next = Some(at);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Waits until something is due, at most `wait`. Forgets it: whoever finds nothing looks again by polling.
+    async fn wait(&self, wait: Duration) {
+        let deadline = Instant::now() + wait;
+        loop {
+            let changed = self.changed.notified();
+            let until = self.next().map_or(deadline, |next| next.min(deadline));
+            tokio::select! {
+                biased;
+                () = changed => continue,
+                () = tokio::time::sleep_until(until) => {}
+            }
+            let mut next = self.next();
+            if next.is_some_and(|next| next <= Instant::now()) {
+                *next = None;
+            }
+            return;
+        }
+    }
+
+    fn next(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S: ConsumerStore> ParkedSource<S> {
+    pub(crate) fn new(store: S, consumer: ConsumerId, due: Arc<Due>) -> Self {
+        Self { own: OwnSession::new(store), consumer, due, lease: LEASE }
+    }
+
+    async fn lease_rows(&self, max: usize) -> Result<Vec<LeasedPark>, StoreError> {
+        let request = ParkLease { consumer: self.consumer, max, lease: self.lease };
+        let leased = self.own.in_transaction(async |mut tx| {
+            let leased = tx.lease_parked(&request).await;
+            (tx, leased)
+        });
+        match leased.await {
+            // Others are leasing too: look again.
+            Err(error) if error.kind() == StoreErrorKind::Contended => Ok(Vec::new()),
+            leased => leased,
+        }
+    }
+}
+
+fn delivery(leased: LeasedPark) -> Delivery<ParkReceipt> {
+    let LeasedPark { receipt, message, owns_record, attempts, parked_at } = leased;
+    let origin = message.headers.iter().filter(|(name, _)| *name == ORIGIN).last();
+    let coordinate = origin.map(|(_, origin)| Coordinate::new(origin));
+    let mut delivery = Delivery::new(message, receipt);
+    delivery.coordinate = coordinate;
+    // Each lease raises the fence, and so does its verdict: what is left are leases that ended with their process.
+    let fence = u32::try_from(receipt.fence).unwrap_or(1);
+    delivery.count = Some(fence.saturating_sub(attempts.saturating_mul(2)).max(1));
+    delivery.parked = Some(ParkedBefore { receipt, owns_record, attempts, since: parked_at });
+    delivery
+}
+
+impl<S: ConsumerStore> Source<S> for ParkedSource<S> {
+    type Receipt = ParkReceipt;
+
+    fn capabilities(&self) -> SourceCapabilities {
+        let mut capabilities = SourceCapabilities::none("parked");
+        // Of one order key only the first row is ever in hand.
+        capabilities.order = Order::LeasedLanes;
+        capabilities.lease = Some(self.lease);
+        capabilities.counts = true;
+        capabilities.coordinates = true;
+        capabilities.settles_in_transaction = true;
+        capabilities
+    }
+
+    async fn open(&self, _store: &S) -> Result<(), SourceError> {
+        Ok(())
+    }
+
+    async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery<ParkReceipt>>, SourceError> {
+        let leased = self.lease_rows(max).await?;
+        if !leased.is_empty() {
+            crashpoint("leased").await?;
+            return Ok(leased.into_iter().map(delivery).collect());
+        }
+        self.due.wait(wait.max(POLL)).await;
+        Ok(Vec::new())
+    }
+
+    async fn ack_in(&self, tx: &mut S::Tx, receipts: &[&ParkReceipt]) -> Result<(), StoreError> {
+        if receipts.is_empty() || planted::is("parked-not-ended") {
+            return Ok(());
+        }
+        let rows: Vec<ParkReceipt> = receipts.iter().map(|receipt| **receipt).collect();
+        tx.end_parked(&rows).await
+    }
+
+    async fn ack(&self, _deliveries: Vec<Delivery<ParkReceipt>>) -> Result<(), SourceError> {
+        // Ended in the message's own transaction; what waited behind them is due now.
+        self.due.after(Duration::ZERO);
+        Ok(())
+    }
+
+    async fn release(&self, deliveries: Vec<Delivery<ParkReceipt>>, release: Release) -> Result<(), SourceError> {
+        let rows: Vec<ParkReceipt> = deliveries.iter().map(|delivery| **delivery.receipt()).collect();
+        self.own
+            .in_transaction(async |mut tx| {
+                let released = tx.release_parked(&rows, release.delay).await;
+                (tx, released)
+            })
+            .await?;
+        self.due.after(release.delay);
+        Ok(())
+    }
+
+    async fn extend(&self, receipts: &[Arc<ParkReceipt>]) -> Result<(), SourceError> {
+        let rows: Vec<ParkReceipt> = receipts.iter().map(|receipt| **receipt).collect();
+        self.own
+            .in_transaction(async |mut tx| {
+                let extended = tx.extend_parked(&rows, self.lease).await;
+                (tx, extended)
+            })
+            .await?;
+        Ok(())
+    }
+}
