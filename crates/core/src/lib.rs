@@ -6,12 +6,14 @@
 //!
 //! Applications depend on `oncebox`; this crate is for those who write a store or a source.
 
+pub mod audit;
 pub mod claim;
 pub mod content;
 pub mod crashpoint;
 pub mod error;
 pub mod failure;
 pub mod fingerprint;
+pub mod horizon;
 mod json;
 pub mod key;
 pub mod memory;
@@ -19,7 +21,9 @@ pub mod message;
 pub mod outcome;
 pub mod parked;
 pub mod planted;
+pub mod quarantine;
 pub mod queue;
+pub mod replay;
 pub mod source;
 pub mod store;
 pub mod time;

@@ -211,6 +211,11 @@ impl ConsumerName {
         Self(format!("received {consumer}"))
     }
 
+    /// Takes back what a store kept; `None` if it is no name.
+    pub fn from_stored(name: &str) -> Option<Self> {
+        if name == "*" { Some(Self::global()) } else { Self::new(name).ok() }
+    }
+
     /// The name.
     pub fn as_str(&self) -> &str {
         &self.0

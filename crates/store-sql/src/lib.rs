@@ -31,21 +31,26 @@
     allow(dead_code, unused_imports, reason = "without a database there is nobody to use it")
 )]
 
+mod audit;
 mod claimed;
 mod config;
 mod connection;
 pub mod dialect;
 mod error;
 mod hope;
+mod horizon;
 mod inbox;
 mod insert_once;
 mod lanes;
 mod layer0;
 mod name;
 mod names;
+mod operator_queries;
 mod parked;
+mod quarantine;
 mod queries;
 mod queue;
+mod replays;
 mod schema;
 mod store;
 mod transaction;

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
+use crate::operator_queries::OperatorQueries;
+
 /// One statement, ready to run. Cheap to clone; a connection prepares it once and finds it again by its text.
 #[derive(Clone, Debug)]
 pub(crate) struct Query(SqlStr);
@@ -29,6 +31,7 @@ pub struct Queries {
     pub(crate) queue: QueueQueries,
     pub(crate) lanes: LaneQueries,
     pub(crate) parked: ParkedQueries,
+    pub(crate) operators: OperatorQueries,
     pub(crate) versions: VersionQueries,
     pub(crate) names: NameQueries,
     pub(crate) schema: SchemaQueries,

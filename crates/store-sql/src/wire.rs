@@ -77,7 +77,7 @@ pub(crate) fn read(row: &mut Row) -> Result<Message, StoreError> {
     Ok(message)
 }
 
-fn text_or_null(row: &mut Row) -> Result<Option<String>, StoreError> {
+pub(crate) fn text_or_null(row: &mut Row) -> Result<Option<String>, StoreError> {
     let Some(bytes) = row.bytes_or_null()? else { return Ok(None) };
     String::from_utf8(bytes.into()).map(Some).map_err(|_| corrupt("bytes that are not UTF-8"))
 }

@@ -42,6 +42,28 @@ const PLANS: &[(&str, &str)] = &[
     (include_str!("../src/queries/sqlite/parked/release.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/parked/extend.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/parked/forget_starts.sql"), "USING PRIMARY KEY (consumer=? AND key=?)"),
+    (include_str!("../src/queries/sqlite/quarantine/page.sql"), "oncebox_parked_paging (consumer=? AND id>?)"),
+    (
+        include_str!("../src/queries/sqlite/quarantine/page.sql"),
+        "oncebox_parked_blocking (consumer=? AND order_hash=? AND id<?)",
+    ),
+    (include_str!("../src/queries/sqlite/quarantine/find_records.sql"), "USING PRIMARY KEY (consumer=? AND key=?)"),
+    (include_str!("../src/queries/sqlite/quarantine/lock_rows.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/quarantine/lock_records.sql"), "USING PRIMARY KEY (consumer=? AND key=?)"),
+    (include_str!("../src/queries/sqlite/quarantine/reject.sql"), "USING PRIMARY KEY (consumer=? AND key=?)"),
+    (include_str!("../src/queries/sqlite/quarantine/withdraw.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/quarantine/delete.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/quarantine/revive.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/quarantine/annotate.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/replays/on_their_way.sql"), "oncebox_parked_replay (replay=?)"),
+    (
+        include_str!("../src/queries/sqlite/replays/on_their_way.sql"),
+        "oncebox_parked_blocking (consumer=? AND order_hash=? AND id<?)",
+    ),
+    (
+        include_str!("../src/queries/sqlite/horizon/expire.sql"),
+        "oncebox_inbox_processed_at (consumer=? AND processed_at<?)",
+    ),
 ];
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::OwnedMutexGuard;
 
 use super::inbox::Record;
+use super::operations::Operations;
 use super::parked::Parked;
 use super::queue::Queues;
 use crate::key::Key;
@@ -20,6 +21,7 @@ pub(super) struct State {
     pub(super) inbox: HashMap<(ConsumerId, Key), Record>,
     pub(super) queues: Queues,
     pub(super) parked: Parked,
+    pub(super) operations: Operations,
     pub(super) versions: HashMap<(ConsumerId, Key), u64>,
     tables: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
     appended: u64,

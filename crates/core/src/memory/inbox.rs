@@ -8,17 +8,20 @@ use crate::fingerprint::Fingerprint;
 use crate::key::Key;
 use crate::outcome::{Outcome, OutcomeKind};
 use crate::store::{ConsumerId, Inbox};
+use crate::time::Timestamp;
 
 /// What is remembered of a key.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
-    fingerprint: Fingerprint,
-    outcome: Outcome,
-    id_hash: Option<i32>,
+    pub(super) fingerprint: Fingerprint,
+    pub(super) outcome: Outcome,
+    pub(super) id_hash: Option<i32>,
+    pub(super) processed_at: Timestamp,
 }
 
 impl Inbox for MemoryTx {
     async fn claim(&mut self, requests: &[ClaimRequest]) -> Result<Vec<Claim>, StoreError> {
+        let processed_at = self.store().clock().now();
         let db = self.usable("claim keys")?;
         let mut claims = Vec::with_capacity(requests.len());
         for request in requests {
@@ -33,6 +36,7 @@ impl Inbox for MemoryTx {
                 fingerprint: request.fingerprint,
                 outcome: Outcome::of(OutcomeKind::Applied),
                 id_hash: request.id_hash,
+                processed_at,
             };
             db.claimed.insert(place.clone());
             set_record(db, place, Some(record));
@@ -90,7 +94,7 @@ impl Inbox for MemoryTx {
 }
 
 /// Replaces a record, undoably.
-fn set_record(db: &mut MemoryDb, place: (ConsumerId, Key), after: Option<Record>) {
+pub(super) fn set_record(db: &mut MemoryDb, place: (ConsumerId, Key), after: Option<Record>) {
     db.change(move |state| {
         let before = match after {
             Some(after) => state.inbox.insert(place.clone(), after),

@@ -6,7 +6,9 @@
 
 mod db;
 mod inbox;
+mod operations;
 mod parked;
+mod quarantine;
 mod queue;
 mod source;
 mod store;

@@ -9,6 +9,7 @@ use super::store::{MemoryStore, MemoryTx};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::parked::{LeasedPark, Park, ParkLease, ParkReceipt, Parking, Verdict, Waits};
+use crate::replay::ReplayId;
 use crate::store::ConsumerId;
 use crate::time::Timestamp;
 
@@ -16,24 +17,30 @@ use crate::time::Timestamp;
 #[derive(Debug, Default)]
 pub(super) struct Parked {
     /// By their number, which is the order in which they were parked.
-    rows: BTreeMap<i64, Row>,
+    pub(super) rows: BTreeMap<i64, Row>,
     starts: HashMap<(ConsumerId, Key), u32>,
     next_row: i64,
 }
 
 #[derive(Clone, Debug)]
-struct Row {
+pub(super) struct Row {
     /// As it was parked, with the newest verdict.
-    park: Park,
+    pub(super) park: Park,
     /// Microseconds since 1970 from which it can be leased; `None` while it is dead.
-    due_at: Option<i64>,
-    fence: i32,
-    parked_at: Timestamp,
+    pub(super) due_at: Option<i64>,
+    pub(super) fence: i32,
+    pub(super) parked_at: Timestamp,
+    /// When it got its verdict.
+    pub(super) last_at: Timestamp,
+    /// What operators wrote: a remark, the replay that revived it, the entry of its edit in the audit log.
+    pub(super) note: Option<String>,
+    pub(super) replay: Option<ReplayId>,
+    pub(super) supersedes: Option<i64>,
 }
 
 impl Row {
     /// Whether later messages of its order key wait for it.
-    fn blocks(&self) -> bool {
+    pub(super) fn blocks(&self) -> bool {
         !matches!(self.park.verdict.waits, Waits::Gap(_))
     }
 }
@@ -76,7 +83,7 @@ impl MemoryStore {
 }
 
 /// Replaces a row, undoably.
-fn set_row(db: &mut MemoryDb, id: i64, after: Option<Row>) {
+pub(super) fn set_row(db: &mut MemoryDb, id: i64, after: Option<Row>) {
     db.change(move |state| {
         let rows = &mut state.parked.rows;
         let before = match after {
@@ -129,8 +136,18 @@ impl Parking for MemoryTx {
                 continue;
             }
             let due_at = due_at(now.as_microsecond(), park.verdict.waits);
-            let row = Row { park: park.clone(), due_at, fence: 0, parked_at: now };
-            let id = db.state().parked.next_row;
+            let row = Row {
+                park: park.clone(),
+                due_at,
+                fence: 0,
+                parked_at: now,
+                last_at: now,
+                note: None,
+                replay: None,
+                supersedes: None,
+            };
+            // From one on, as identity columns do: zero is before the first.
+            let id = db.state().parked.next_row + 1;
             db.change(move |state| {
                 // Like an identity column, the counter does not go back.
                 state.parked.next_row += 1;
@@ -200,7 +217,8 @@ impl Parking for MemoryTx {
 
     async fn put_back(&mut self, rows: &[(ParkReceipt, Verdict)]) -> Result<(), StoreError> {
         let attempted = "put back parked messages";
-        let now = self.now();
+        let time = self.store().clock().now();
+        let now = time.as_microsecond();
         let db = self.usable(attempted)?;
         if rows.iter().any(|(receipt, _)| db.state().parked.in_hand(*receipt).is_none()) {
             return Err(fenced(attempted));
@@ -209,6 +227,7 @@ impl Parking for MemoryTx {
             let Some(mut row) = db.state().parked.in_hand(*receipt).cloned() else { return Err(fenced(attempted)) };
             row.fence = receipt.given_back();
             row.due_at = due_at(now, verdict.waits);
+            row.last_at = time;
             row.park.verdict = verdict.clone();
             set_row(db, receipt.row, Some(row));
         }

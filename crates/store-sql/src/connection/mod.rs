@@ -12,6 +12,7 @@ use std::future::Future;
 
 use bytes::Bytes;
 use oncebox_core::error::{StoreError, StoreErrorKind};
+use oncebox_core::time::Timestamp;
 use sqlx::SqlStr;
 
 use crate::error::ours;
@@ -222,12 +223,29 @@ impl Row {
         self.bytes_or_null()?.ok_or_else(|| corrupt("no bytes"))
     }
 
-    /// The next value, a text.
-    pub(crate) fn text(&mut self) -> Result<String, StoreError> {
+    /// The next value, a text that may be null.
+    pub(crate) fn text_or_null(&mut self) -> Result<Option<String>, StoreError> {
         match self.cells.next() {
-            Some(Cell::Text(text)) => Ok(text),
+            Some(Cell::Null) => Ok(None),
+            Some(Cell::Text(text)) => Ok(Some(text)),
             _ => Err(corrupt("something else than text")),
         }
+    }
+
+    /// The next value, a text.
+    pub(crate) fn text(&mut self) -> Result<String, StoreError> {
+        self.text_or_null()?.ok_or_else(|| corrupt("no text"))
+    }
+
+    /// The next value, a time in microseconds since 1970 that may be null.
+    pub(crate) fn time_or_null(&mut self) -> Result<Option<Timestamp>, StoreError> {
+        let micros = self.int_or_null()?;
+        micros.map(Timestamp::from_microsecond).transpose().map_err(|_| corrupt("a time that no timestamp can hold"))
+    }
+
+    /// The next value, a time in microseconds since 1970.
+    pub(crate) fn time(&mut self) -> Result<Timestamp, StoreError> {
+        self.time_or_null()?.ok_or_else(|| corrupt("no time"))
     }
 }
 

@@ -21,6 +21,7 @@ use tokio::time::{Instant, timeout};
 use super::Dialect;
 use crate::connection::Call;
 use crate::error::{ours, read};
+use crate::operator_queries::OperatorQueries;
 use crate::queries::{
     InboxQueries, LaneQueries, NameQueries, ParkedQueries, Queries, Query, QueueQueries, SchemaQueries, VersionQueries,
 };
@@ -179,6 +180,7 @@ impl Dialect for SqliteDialect {
         Migration { version: 2, name: "queue", sql: include_str!("../migrations/sqlite/0002_queue.sql") },
         Migration { version: 3, name: "parked", sql: include_str!("../migrations/sqlite/0003_parked.sql") },
         Migration { version: 4, name: "versions", sql: include_str!("../migrations/sqlite/0004_versions.sql") },
+        Migration { version: 5, name: "operators", sql: include_str!("../migrations/sqlite/0005_operators.sql") },
     ];
 
     fn place(&self) -> &str {
@@ -379,6 +381,7 @@ impl Dialect for SqliteDialect {
                 add: query(include_str!("../queries/sqlite/versions/add.sql")),
                 advance: query(include_str!("../queries/sqlite/versions/advance.sql")),
             },
+            operators: OperatorQueries::sqlite(query),
             names: NameQueries {
                 add_consumer: query(include_str!("../queries/sqlite/names/add_consumer.sql")),
                 find_consumer: query(include_str!("../queries/sqlite/names/find_consumer.sql")),

@@ -12,6 +12,7 @@
 
 mod parked;
 mod plan;
+mod quarantine;
 mod queue;
 mod scenario;
 mod source;

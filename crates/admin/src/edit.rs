@@ -1,0 +1,175 @@
+//! Edit and replay: a new message takes the place of the old one.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use oncebox_core::parked::{Cause, Park, Verdict, Waits};
+use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore, Superseded};
+use oncebox_core::{Message, MessageId};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::actor::Actor;
+use crate::admin::{Admin, Deed, note_deed};
+use crate::base64;
+use crate::error::Error;
+use crate::view::json_line;
+
+/// The header that names the message which an edited one supersedes.
+const SUPERSEDES: &str = "oncebox-supersedes";
+
+/// What becomes of a message once it is edited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterEdit {
+    /// It stays dead, to be looked at or replayed with others.
+    Stay,
+    /// It is due at once.
+    Replay,
+}
+
+/// What an edit made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Edited {
+    /// The row, which is the same.
+    pub row: i64,
+    /// The id of the new message.
+    pub id: String,
+    /// The id of the one that it supersedes.
+    pub supersedes: Option<String>,
+    /// The entry in the audit log that keeps the old payload and the difference.
+    pub audit: i64,
+    /// The paths at which the payloads differ.
+    pub changed: Vec<String>,
+}
+
+impl<S: QuarantineStore> Admin<S> {
+    /// Replaces the payload of a dead message, which makes it a new message with an id of its own. It keeps its place
+    /// in the order of its key. A redelivery of the old one is answered as rejected and not run. The old payload and the
+    /// difference are kept in the audit log.
+    pub async fn edit(&self, row: i64, payload: &[u8], then: AfterEdit, actor: &Actor) -> Result<Edited, Error> {
+        let after: Value = serde_json::from_slice(payload).map_err(|error| Error::NotJson {
+            row,
+            line: error.line(),
+            column: error.column(),
+        })?;
+        let mut tx = self.begin().await?;
+        let old = tx.parked(row).await?.ok_or(Error::NoRow(row))?;
+        if !old.is_dead() {
+            return Err(Error::NotDead { verb: "edit", row });
+        }
+        let message = self.edited(&old.message, payload);
+        let park = self.identified(&old, message)?;
+        let difference = difference(&old.message.payload, &after);
+        let id = park.message.id.as_ref().map(|id| id.as_str().to_owned()).unwrap_or_default();
+        let supersedes = old.message.id.as_ref().map(|id| id.as_str().to_owned());
+        let detail = json!({
+            "row": row, "id": id, "supersedes": supersedes, "key": old.key.to_string(), "new_key": park.key.to_string(),
+            "before": json_line(&old.message.payload),
+            "before_base64": json_line(&old.message.payload).is_none().then(|| base64::encode(&old.message.payload)),
+            "difference": difference,
+        });
+        let deed =
+            Deed { verb: "parked.edit", consumer: Some(old.consumer), replay: None, messages: 1, detail: &detail };
+        let audit = note_deed(&mut tx, actor, deed).await?;
+        let reason = format!("superseded by message {}", park.message.label());
+        match tx.supersede(row, &park, audit, &reason).await? {
+            Superseded::Done => {}
+            Superseded::Refused => return Err(Error::NotDead { verb: "edit", row }),
+            Superseded::Taken => return Err(Error::KeyTaken { row }),
+        }
+        if then == AfterEdit::Replay {
+            tx.revive(&[row], None).await?;
+        }
+        self.commit(tx).await?;
+        let changed = difference.iter().filter_map(|change| change["path"].as_str().map(str::to_owned)).collect();
+        Ok(Edited { row, id, supersedes, audit, changed })
+    }
+
+    /// The new message: another id and payload, and a header that leads back to the old one.
+    fn edited(&self, old: &Message, payload: &[u8]) -> Message {
+        let mut message = old.clone();
+        message.payload = Bytes::copy_from_slice(payload);
+        message.id = Some(MessageId::from(self.clock.id()));
+        if let Some(id) = &old.id {
+            // An id with control characters can't be a header; the audit log has it all the same.
+            let _ = message.headers.add(SUPERSEDES, id.as_str());
+        }
+        message
+    }
+
+    /// What the new message is found under, made as its consumer makes it.
+    fn identified(&self, old: &ParkedRow, message: Message) -> Result<Park, Error> {
+        let row = old.row;
+        if old.owns_record && (self.identify)(&old.message).map_or(true, |(key, _)| key != old.key) {
+            return Err(Error::OtherIdentity { row });
+        }
+        let (key, fingerprint) = (self.identify)(&message).map_err(|source| Error::NoKey { row, source })?;
+        Ok(Park {
+            consumer: old.consumer,
+            message: Arc::new(message),
+            key,
+            fingerprint,
+            owns_record: true,
+            order_key: old.order_key.clone(),
+            verdict: Verdict {
+                waits: Waits::Person,
+                class: old.class,
+                cause: Cause::from_stored(old.cause.as_str()),
+                reason: old.reason.clone(),
+                attempts: old.attempts,
+            },
+        })
+    }
+}
+
+/// Where two payloads differ, leaf by leaf, with what stood there and what stands there.
+fn difference(before: &[u8], after: &Value) -> Vec<Value> {
+    let mut changes = Vec::new();
+    match serde_json::from_slice::<Value>(before) {
+        Ok(before) => compare("", &before, after, &mut changes),
+        Err(_) => changes.push(json!({ "path": "", "after": after })),
+    }
+    changes
+}
+
+fn compare(path: &str, before: &Value, after: &Value, changes: &mut Vec<Value>) {
+    let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    match (before, after) {
+        (before, after) if before == after => {}
+        (Value::Object(old), Value::Object(new)) => {
+            for (name, value) in old {
+                match new.get(name) {
+                    Some(other) => compare(&below(name), value, other, changes),
+                    None => changes.push(json!({ "path": below(name), "before": value })),
+                }
+            }
+            for (name, value) in new.iter().filter(|(name, _)| !old.contains_key(*name)) {
+                changes.push(json!({ "path": below(name), "after": value }));
+            }
+        }
+        (before, after) => changes.push(json!({ "path": path, "before": before, "after": after })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_names_each_leaf_that_changed() {
+        let before = br#"{"amount":1,"card":{"no":"4","pin":1},"same":[1,2]}"#;
+        let after = json!({ "amount": 2, "card": { "no": "4", "cvc": 3 }, "same": [1, 2] });
+        let changes = difference(before, &after);
+        assert_eq!(
+            changes,
+            [
+                json!({ "path": "amount", "before": 1, "after": 2 }),
+                json!({ "path": "card.pin", "before": 1 }),
+                json!({ "path": "card.cvc", "after": 3 }),
+            ]
+        );
+        assert_eq!(difference(b"not json", &json!(1)), [json!({ "path": "", "after": 1 })]);
+        assert!(difference(before, &serde_json::from_slice(before).unwrap()).is_empty());
+    }
+}

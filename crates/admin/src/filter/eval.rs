@@ -1,0 +1,168 @@
+//! Whether a message is meant by a filter.
+
+use std::cell::OnceCell;
+use std::fmt;
+use std::time::Duration;
+
+use oncebox_core::quarantine::ParkedRow;
+use oncebox_core::time::Timestamp;
+use serde_json::Value;
+
+use super::field::{Field, NumberField, Since, TextField};
+use super::{Equal, Expr, Pattern, PayloadTest, Term, TextTest, number};
+
+/// A parked message as a filter sees it, at a time.
+pub struct Subject<'r> {
+    row: &'r ParkedRow,
+    now: Timestamp,
+    /// Read when a filter first asks for it, and once; `None` if it is not JSON.
+    payload: OnceCell<Option<Value>>,
+}
+
+impl<'r> Subject<'r> {
+    /// `row` as it is at `now`, by which ages are judged.
+    pub fn new(row: &'r ParkedRow, now: Timestamp) -> Self {
+        Self { row, now, payload: OnceCell::new() }
+    }
+
+    fn payload(&self, path: &[String]) -> Option<&Value> {
+        let document = self.payload.get_or_init(|| serde_json::from_slice(&self.row.message.payload).ok()).as_ref()?;
+        path.iter().try_fold(document, |value, step| match value {
+            Value::Object(fields) => fields.get(step),
+            Value::Array(items) => items.get(step.parse::<usize>().ok()?),
+            _ => None,
+        })
+    }
+
+    fn text(&self, field: &TextField) -> Option<String> {
+        let row = self.row;
+        let message = &row.message;
+        match field {
+            TextField::Type => Some(message.kind.clone()),
+            TextField::Cause => Some(row.cause.as_str().to_owned()),
+            TextField::Key => Some(row.key.to_string()),
+            TextField::Order => row.order_key.clone(),
+            TextField::Id => message.id.as_ref().map(|id| id.as_str().to_owned()),
+            TextField::Source => message.source.clone(),
+            TextField::Reason => Some(row.reason.clone()),
+            TextField::Note => row.note.clone(),
+            TextField::Header(name) => message.headers.get(name).map(str::to_owned),
+        }
+    }
+
+    fn number(&self, field: NumberField) -> Option<i128> {
+        let row = self.row;
+        match field {
+            NumberField::Attempts => Some(row.attempts.into()),
+            NumberField::Row => Some(row.row.into()),
+            NumberField::Version => row.message.version.map(Into::into),
+            NumberField::Replay => row.replay.map(|replay| replay.0.into()),
+            NumberField::Size => i128::try_from(row.message.payload.len()).ok(),
+        }
+    }
+
+    fn age(&self, since: Since) -> Duration {
+        let from = match since {
+            Since::Parked => self.row.first_at,
+            Since::Made => self.row.message.time,
+        };
+        // What lies in the future, by a producer's clock, has no age yet.
+        Duration::try_from(self.now.duration_since(from)).unwrap_or(Duration::ZERO)
+    }
+
+    fn has(&self, field: &Field) -> bool {
+        match field {
+            Field::Class => self.row.class.is_some(),
+            Field::State | Field::Since(_) => true,
+            Field::Text(field) => self.text(field).is_some(),
+            Field::Number(field) => self.number(*field).is_some(),
+            Field::Payload(path) => self.payload(path).is_some_and(|value| !value.is_null()),
+        }
+    }
+}
+
+impl fmt::Debug for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subject").field("row", &self.row.row).field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+impl Expr {
+    pub(super) fn matches(&self, subject: &Subject<'_>) -> bool {
+        match self {
+            Self::All => true,
+            Self::And(left, right) => left.matches(subject) && right.matches(subject),
+            Self::Or(left, right) => left.matches(subject) || right.matches(subject),
+            Self::Not(inner) => !inner.matches(subject),
+            Self::Term(term) => term.matches(subject),
+        }
+    }
+}
+
+impl Term {
+    fn matches(&self, subject: &Subject<'_>) -> bool {
+        match self {
+            Self::Present(field) => subject.has(field),
+            Self::Class(equal, class) => equal.holds(subject.row.class == Some(*class)),
+            Self::State(equal, state) => equal.holds(subject.row.state == *state),
+            Self::Text(field, test) => test.matches(subject.text(field).as_deref()),
+            Self::Number(field, order, wanted) => {
+                subject.number(*field).is_some_and(|found| order.holds(found.cmp(&i128::from(*wanted))))
+            }
+            Self::Age(since, order, wanted) => order.holds(subject.age(*since).cmp(wanted)),
+            Self::Payload(path, test) => test.matches(subject.payload(path)),
+        }
+    }
+}
+
+impl TextTest {
+    /// What is not there equals nothing and contains nothing.
+    fn matches(&self, found: Option<&str>) -> bool {
+        match self {
+            Self::Equal(equal, pattern) => equal.holds(found.is_some_and(|found| pattern.matches(found))),
+            Self::Contains(part) => found.is_some_and(|found| found.to_lowercase().contains(&part.to_lowercase())),
+        }
+    }
+}
+
+impl PayloadTest {
+    fn matches(&self, found: Option<&Value>) -> bool {
+        match (self, found) {
+            (Self::Null(equal), found) => equal.holds(found.is_none_or(Value::is_null)),
+            (Self::Bool(equal, wanted), found) => equal.holds(found.and_then(Value::as_bool) == Some(*wanted)),
+            (Self::Text(test), Some(Value::String(text))) => test.matches(Some(text)),
+            // A number or boolean is compared as it is written.
+            (Self::Text(test), Some(value @ (Value::Number(_) | Value::Bool(_)))) => {
+                test.matches(Some(&value.to_string()))
+            }
+            (Self::Text(test), _) => test.matches(None),
+            (Self::Number(order, wanted), Some(Value::Number(found))) => {
+                number::compare(found, wanted).is_some_and(|found| order.holds(found))
+            }
+            (Self::Number(order, _), _) => *order == super::Order::IsNot,
+        }
+    }
+}
+
+impl Equal {
+    fn holds(self, is: bool) -> bool {
+        (self == Self::Is) == is
+    }
+}
+
+impl Pattern {
+    fn matches(&self, text: &str) -> bool {
+        let parts = match self {
+            Self::Literal(literal) => return text == literal,
+            Self::Glob(parts) => parts,
+        };
+        let [first, middle @ .., last] = &parts[..] else { return false };
+        let Some(mut rest) = text.strip_prefix(first.as_str()) else { return false };
+        // Each part at the first place where it fits leaves the most room for the next.
+        for part in middle {
+            let Some(at) = rest.find(part.as_str()) else { return false };
+            rest = &rest[at + part.len()..];
+        }
+        rest.ends_with(last.as_str())
+    }
+}

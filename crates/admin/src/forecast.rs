@@ -1,0 +1,150 @@
+//! What would become of a message if it were replayed now. Plan and replay ask the same question here, so that what is
+//! forecast is what happens.
+
+use std::collections::HashSet;
+
+use oncebox_core::quarantine::{ParkedRow, Remembered};
+use oncebox_core::{Class, OutcomeKind, Timestamp};
+use serde::Serialize;
+
+use crate::admin::Readable;
+
+/// What would become of a message if it were replayed now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Forecast {
+    /// It runs.
+    WillApply,
+    /// It was applied under its key: it is put away without running.
+    AlreadyApplied,
+    /// An earlier message of its order key is dead and not replayed with it: it stays where it is.
+    HeldUp,
+    /// Another message was handled, or is parked, under its key: refused.
+    Conflict,
+    /// Nobody knows whether it was applied: its consumer has forgotten that time. Refused unless forced.
+    TooOld,
+    /// An effect outside the store may have happened. Refused unless forced.
+    EffectUnknown,
+    /// Today's handler can't read it: refused.
+    Unreadable,
+    /// It is not dead: it is tried by itself, or somebody replays it already.
+    Moving,
+}
+
+impl Forecast {
+    /// All of them, in the order in which a plan lists them.
+    pub const ALL: [Self; 8] = [
+        Self::WillApply,
+        Self::AlreadyApplied,
+        Self::HeldUp,
+        Self::Conflict,
+        Self::TooOld,
+        Self::EffectUnknown,
+        Self::Unreadable,
+        Self::Moving,
+    ];
+
+    /// As people and files write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WillApply => "will_apply",
+            Self::AlreadyApplied => "already_applied",
+            Self::HeldUp => "held_up",
+            Self::Conflict => "conflict",
+            Self::TooOld => "too_old",
+            Self::EffectUnknown => "effect_unknown",
+            Self::Unreadable => "unreadable",
+            Self::Moving => "moving",
+        }
+    }
+
+    /// Whether a replay revives it.
+    pub fn runs(self) -> bool {
+        matches!(self, Self::WillApply | Self::AlreadyApplied)
+    }
+}
+
+/// What the answer depends on, beside the message.
+pub(crate) struct Judge<'j> {
+    pub(crate) horizon: Option<Timestamp>,
+    pub(crate) force: bool,
+    pub(crate) readable: Option<&'j Readable>,
+    /// Order keys that a dead message holds up, among those that were looked at.
+    held: HashSet<String>,
+}
+
+impl<'j> Judge<'j> {
+    pub(crate) fn new(horizon: Option<Timestamp>, force: bool, readable: Option<&'j Readable>) -> Self {
+        Self { horizon, force, readable, held: HashSet::new() }
+    }
+
+    /// Judges the next message, in the order in which they were parked; `is_meant`: the replay would touch it.
+    pub(crate) fn next(&mut self, row: &ParkedRow, is_meant: bool, said: Option<Remembered>) -> Forecast {
+        let held = row.is_held_up || row.holds_up().is_some_and(|key| self.held.contains(key));
+        let alone = self.alone(row, said);
+        let forecast = if held && alone.runs() { Forecast::HeldUp } else { alone };
+        if row.is_dead() && !(is_meant && forecast.runs()) {
+            self.held.extend(row.holds_up().map(str::to_owned));
+        }
+        forecast
+    }
+
+    /// Judges a message whatever stands before it.
+    fn alone(&self, row: &ParkedRow, said: Option<Remembered>) -> Forecast {
+        if !row.is_dead() {
+            return Forecast::Moving;
+        }
+        if self.readable.is_some_and(|readable| readable(&row.message).is_err()) {
+            return Forecast::Unreadable;
+        }
+        match said {
+            // Its own record: whatever its age, nobody has applied it.
+            Some(said) if said.outcome == OutcomeKind::Parked && row.owns_record => {}
+            Some(said) if said.outcome == OutcomeKind::Parked || !said.fingerprint.agrees_with(row.fingerprint) => {
+                return Forecast::Conflict;
+            }
+            Some(_) => return Forecast::AlreadyApplied,
+            None if self.is_forgotten(row) && !self.force => return Forecast::TooOld,
+            None => {}
+        }
+        if row.class == Some(Class::Unknown) && !self.force { Forecast::EffectUnknown } else { Forecast::WillApply }
+    }
+
+    fn is_forgotten(&self, row: &ParkedRow) -> bool {
+        self.horizon.is_some_and(|horizon| row.message.time <= horizon)
+    }
+
+    /// The answer as a sentence about this message.
+    pub(crate) fn sentence(&self, row: &ParkedRow, forecast: Forecast, consumer: &str) -> String {
+        let message = row.message.label();
+        match forecast {
+            Forecast::WillApply => format!("message {message} will be applied"),
+            Forecast::AlreadyApplied => format!("message {message} was applied already; it will be put away unrun"),
+            Forecast::HeldUp => format!(
+                "message {message} waits behind an earlier message of its order key, which is dead; replay that one \
+                 first"
+            ),
+            Forecast::Conflict => format!(
+                "message {message} is refused: another message was handled under its key; edit it or discard it"
+            ),
+            Forecast::TooOld => {
+                let horizon = self.horizon.map_or_else(String::new, |horizon| horizon.to_string());
+                format!(
+                    "message {message} is refused: it was made at {}, and {consumer} has deleted its records up to \
+                     {horizon}, so nobody can tell whether it was applied; force it if you know that it was not",
+                    row.message.time
+                )
+            }
+            Forecast::EffectUnknown => format!(
+                "message {message} is refused: its effect outside the store may have happened; look there first, and \
+                 force it if it did not"
+            ),
+            Forecast::Unreadable => {
+                let why = self.readable.and_then(|readable| readable(&row.message).err()).unwrap_or_default();
+                format!("message {message} is refused: today's handler cannot read it: {why}")
+            }
+            Forecast::Moving => format!("message {message} is not dead: it is tried by itself, or replayed already"),
+        }
+    }
+}

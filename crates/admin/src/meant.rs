@@ -1,0 +1,58 @@
+//! What an operation acts on: everything that a filter matches, as it was counted.
+
+use oncebox_core::Timestamp;
+use oncebox_core::horizon::KnownConsumer;
+use oncebox_core::quarantine::{ParkedRow, QuarantineStore};
+
+use crate::admin::Admin;
+use crate::error::Error;
+use crate::filter::{Filter, Subject};
+
+/// The messages that an operation acts on. Made by [`Admin::meant`], so that whoever acts has seen the count first;
+/// what is parked later is not among them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Meant {
+    /// How many there were when they were counted.
+    pub messages: u64,
+    /// How many of them waited for a person.
+    pub dead: u64,
+    /// Whose they are.
+    pub consumer: KnownConsumer,
+    /// What they have in common.
+    pub filter: Filter,
+    /// The time by which ages are judged.
+    pub as_of: Timestamp,
+    /// The last row that can be among them.
+    pub(crate) until: i64,
+}
+
+impl Meant {
+    /// Whether a message is among them.
+    pub(crate) fn includes(&self, row: &ParkedRow) -> bool {
+        row.row <= self.until && self.filter.matches(&Subject::new(row, self.as_of))
+    }
+}
+
+impl<S: QuarantineStore> Admin<S> {
+    /// Counts the messages of a consumer that a filter matches. Reads all that are parked, page by page.
+    pub async fn meant(&self, consumer: &str, filter: Filter) -> Result<Meant, Error> {
+        let consumer = self.consumer(consumer).await?;
+        let mut meant = Meant { messages: 0, dead: 0, consumer, filter, as_of: self.now(), until: i64::MAX };
+        let mut last = 0;
+        loop {
+            let page = self.page(meant.consumer.id, last).await?;
+            let Some(end) = page.last() else { break };
+            last = end.row;
+            let (mut messages, mut dead) = (0, 0);
+            for row in page.iter().filter(|row| meant.includes(row)) {
+                messages += 1;
+                dead += u64::from(row.is_dead());
+            }
+            meant.messages += messages;
+            meant.dead += dead;
+        }
+        meant.until = last;
+        Ok(meant)
+    }
+}

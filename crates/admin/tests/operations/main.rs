@@ -1,0 +1,58 @@
+//! What operators see and do, on every store. PostgreSQL where `ONCEBOX_TEST_POSTGRES_URL` names a server.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has said what it found")]
+
+mod acts;
+mod bad_input;
+mod edits;
+mod memory_fixture;
+mod plans;
+mod replays;
+mod rig;
+#[path = "../../../store-sql/tests/common/mod.rs"]
+mod sql;
+mod ten_thousand;
+mod with_a_consumer;
+
+/// Runs cases on every store, as tests named after them in a module of the store's name.
+macro_rules! on_every_store {
+    ($($file:ident :: $case:ident,)+) => {
+        on_every_store! { memory, crate::memory_fixture::Memory, [$($file::$case,)+] }
+        on_every_store! { sqlite, crate::sql::fixtures::SqliteFixture::default(), [$($file::$case,)+] }
+        on_every_store! { postgres, crate::sql::fixtures::PostgresFixture::default(), [$($file::$case,)+] }
+    };
+    ($store:ident, $fixture:expr, [$($file:ident :: $case:ident,)+]) => {
+        mod $store {
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                async fn $case() {
+                    let name = concat!(module_path!(), "::", stringify!($case));
+                    oncebox_testkit::store::run(name, $fixture, crate::$file::$case).await;
+                }
+            )+
+        }
+    };
+}
+
+on_every_store! {
+    acts::messages_are_grouped_listed_and_shown,
+    acts::an_export_has_a_line_for_each_message,
+    acts::a_note_is_written_on_everything_that_matches,
+    acts::a_discard_takes_everything_that_matches_and_nothing_that_came_later,
+    acts::what_operators_do_is_in_the_audit_log,
+    bad_input::mistakes_are_told_and_change_nothing,
+    bad_input::payloads_and_secrets_stay_out_of_errors_and_debug,
+    edits::an_edited_message_supersedes_the_old_one,
+    edits::an_edit_needs_the_consumers_own_keys,
+    plans::each_message_gets_its_forecast,
+    plans::what_is_older_than_the_horizon_is_refused_with_both_dates,
+    plans::a_dry_run_keeps_nothing,
+    replays::a_canary_that_fails_stops_the_replay,
+    replays::too_many_failures_stop_the_replay,
+    replays::a_replay_is_paused_resumed_and_cancelled,
+    replays::a_replay_keeps_the_order_of_each_key,
+    replays::no_more_than_allowed_are_on_their_way,
+    ten_thousand::killed_half_way_and_carried_on_by_two_others_each_is_applied_once,
+    ten_thousand::two_operators_who_replay_the_same_apply_each_once,
+    with_a_consumer::what_a_consumer_quarantined_is_replayed_to_the_mended_one,
+}

@@ -1,0 +1,225 @@
+//! What an operator sees and does of the parked messages of a memory store.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use super::db::{MemoryDb, State};
+use super::inbox::{Record, set_record};
+use super::operations::withdraw;
+use super::parked::{Row, set_row};
+use super::store::MemoryTx;
+use crate::error::StoreError;
+use crate::fingerprint::Fingerprint;
+use crate::key::Key;
+use crate::outcome::{Outcome, OutcomeKind};
+use crate::parked::{Cause, Park, Waits};
+use crate::quarantine::{CauseCount, ParkedRow, ParkedState, Quarantine, Remembered, Superseded};
+use crate::replay::ReplayId;
+use crate::store::ConsumerId;
+use crate::time::Timestamp;
+
+impl Row {
+    fn state(&self) -> ParkedState {
+        match self.park.verdict.waits {
+            Waits::Retry(_) => ParkedState::Retrying,
+            Waits::Turn => ParkedState::Turn,
+            Waits::Gap(_) => ParkedState::Gap,
+            Waits::Person => ParkedState::Dead,
+        }
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.state() == ParkedState::Dead
+    }
+
+    fn shown(&self, row: i64, is_held_up: bool) -> ParkedRow {
+        let park = &self.park;
+        let (message, cause) = ((*park.message).clone(), park.verdict.cause.clone());
+        let at = (self.parked_at, self.last_at);
+        let shown =
+            ParkedRow::new(row, park.consumer, park.key.clone(), park.fingerprint, message, self.state(), cause, at);
+        ParkedRow {
+            owns_record: park.owns_record,
+            order_key: park.order_key.clone(),
+            due_at: self.due_at.and_then(|at| Timestamp::from_microsecond(at).ok()),
+            class: park.verdict.class,
+            reason: park.verdict.reason.clone(),
+            attempts: park.verdict.attempts,
+            note: self.note.clone(),
+            replay: self.replay,
+            supersedes: self.supersedes,
+            is_held_up,
+            ..shown
+        }
+    }
+}
+
+/// The record under a key: the consumer's own, or one that consumers share.
+fn find_record<'s>(state: &'s State, consumer: ConsumerId, key: &Key) -> Option<(ConsumerId, &'s Record)> {
+    let places = [Some(consumer), state.consumers.get("*").copied()];
+    places.into_iter().flatten().find_map(|owner| Some((owner, state.inbox.get(&(owner, key.clone()))?)))
+}
+
+/// The record that says that this message is parked.
+fn find_parked(state: &State, consumer: ConsumerId, key: &Key, content: Fingerprint) -> Option<(ConsumerId, Record)> {
+    let (owner, record) = find_record(state, consumer, key)?;
+    let ours = record.outcome.kind() == OutcomeKind::Parked && record.fingerprint.agrees_with(content);
+    ours.then(|| (owner, record.clone()))
+}
+
+/// The order keys of a consumer that dead rows up to this one hold up.
+fn dead_keys(state: &State, consumer: ConsumerId, until: i64) -> HashSet<&str> {
+    let dead = state.parked.rows.range(..=until).map(|(_, row)| row);
+    let dead = dead.filter(|row| row.park.consumer == consumer && row.is_dead());
+    dead.filter_map(|row| row.park.order_key.as_deref()).collect()
+}
+
+fn row(db: &MemoryDb, id: i64) -> Option<Row> {
+    db.state().parked.rows.get(&id).cloned()
+}
+
+impl Quarantine for MemoryTx {
+    async fn page(&mut self, consumer: ConsumerId, after: i64, limit: usize) -> Result<Vec<ParkedRow>, StoreError> {
+        let state = self.usable("list parked messages")?.state();
+        let held_up = dead_keys(state, consumer, after);
+        let rows = state.parked.rows.range(after.saturating_add(1)..);
+        let rows = rows.filter(|(_, row)| row.park.consumer == consumer).take(limit);
+        let is_held_up = |row: &Row| row.blocks() && row.park.order_key.as_deref().is_some_and(|k| held_up.contains(k));
+        Ok(rows.map(|(id, row)| row.shown(*id, is_held_up(row))).collect())
+    }
+
+    async fn parked(&mut self, id: i64) -> Result<Option<ParkedRow>, StoreError> {
+        let state = self.usable("read a parked message")?.state();
+        let Some(row) = state.parked.rows.get(&id) else { return Ok(None) };
+        let held_up = dead_keys(state, row.park.consumer, id - 1);
+        let is_held_up = row.blocks() && row.park.order_key.as_deref().is_some_and(|key| held_up.contains(key));
+        Ok(Some(row.shown(id, is_held_up)))
+    }
+
+    async fn causes(&mut self, consumer: ConsumerId) -> Result<Vec<CauseCount>, StoreError> {
+        let state = self.usable("count parked messages")?.state();
+        let mut counts: BTreeMap<&Cause, CauseCount> = BTreeMap::new();
+        for row in state.parked.rows.values().filter(|row| row.park.consumer == consumer) {
+            let cause = &row.park.verdict.cause;
+            let count = counts.entry(cause).or_insert_with(|| CauseCount {
+                cause: cause.clone(),
+                messages: 0,
+                dead: 0,
+                first_at: row.parked_at,
+                last_at: row.last_at,
+            });
+            count.messages += 1;
+            count.dead += u64::from(row.is_dead());
+            count.first_at = count.first_at.min(row.parked_at);
+            count.last_at = count.last_at.max(row.last_at);
+        }
+        let mut counts: Vec<CauseCount> = counts.into_values().collect();
+        counts.sort_by_key(|count| std::cmp::Reverse(count.messages));
+        Ok(counts)
+    }
+
+    async fn remembered(&mut self, consumer: ConsumerId, keys: &[Key]) -> Result<Vec<Option<Remembered>>, StoreError> {
+        let state = self.usable("read records")?.state();
+        let said = |record: &Record| Remembered { fingerprint: record.fingerprint, outcome: record.outcome.kind() };
+        Ok(keys.iter().map(|key| find_record(state, consumer, key).map(|(_, record)| said(record))).collect())
+    }
+
+    async fn annotate(&mut self, rows: &[i64], note: Option<&str>) -> Result<Vec<bool>, StoreError> {
+        let db = self.usable("annotate parked messages")?;
+        let mut done = Vec::with_capacity(rows.len());
+        for id in rows {
+            let found = row(db, *id);
+            done.push(found.is_some());
+            if let Some(row) = found {
+                set_row(db, *id, Some(Row { note: note.map(str::to_owned), ..row }));
+            }
+        }
+        Ok(done)
+    }
+
+    async fn discard(&mut self, rows: &[i64], reason: &str) -> Result<Vec<bool>, StoreError> {
+        let db = self.usable("discard parked messages")?;
+        let mut done = Vec::with_capacity(rows.len());
+        for id in rows {
+            let found = row(db, *id);
+            done.push(found.is_some());
+            let Some(Row { park, replay, .. }) = found else { continue };
+            if park.owns_record {
+                reject(db, &park, reason);
+            }
+            withdraw(db, replay);
+            set_row(db, *id, None);
+        }
+        Ok(done)
+    }
+
+    async fn revive(&mut self, rows: &[i64], replay: Option<ReplayId>) -> Result<Vec<bool>, StoreError> {
+        let now = self.now();
+        let db = self.usable("revive parked messages")?;
+        let mut done = Vec::with_capacity(rows.len());
+        for id in rows {
+            let found = row(db, *id).filter(Row::is_dead);
+            done.push(found.is_some());
+            let Some(mut row) = found else { continue };
+            withdraw(db, row.replay);
+            row.park.verdict.waits = Waits::Retry(Duration::ZERO);
+            row.due_at = Some(now);
+            row.fence += 1;
+            row.replay = replay;
+            set_row(db, *id, Some(row));
+        }
+        Ok(done)
+    }
+
+    async fn supersede(&mut self, id: i64, with: &Park, link: i64, reason: &str) -> Result<Superseded, StoreError> {
+        let processed_at = self.store().clock().now();
+        let db = self.usable("replace a parked message")?;
+        let Some(mut row) = row(db, id).filter(Row::is_dead) else { return Ok(Superseded::Refused) };
+        let old = row.park.clone();
+        let same_key = old.owns_record && old.key == with.key;
+        let twin = |(other, row): (&i64, &Row)| {
+            let park = &row.park;
+            let place = (park.consumer, &park.key, park.fingerprint);
+            *other != id && place == (with.consumer, &with.key, with.fingerprint)
+        };
+        if db.state().parked.rows.iter().any(twin) {
+            return Ok(Superseded::Taken);
+        }
+        let owner = find_parked(db.state(), old.consumer, &old.key, old.fingerprint).filter(|_| old.owns_record);
+        let owner = owner.map_or(with.consumer, |(owner, _)| owner);
+        if !same_key && find_record(db.state(), with.consumer, &with.key).is_some() {
+            return Ok(Superseded::Taken);
+        }
+        if same_key {
+            let found = find_parked(db.state(), old.consumer, &old.key, old.fingerprint);
+            let Some((owner, record)) = found else { return Ok(Superseded::Refused) };
+            set_record(db, (owner, old.key), Some(Record { fingerprint: with.fingerprint, ..record }));
+        } else {
+            if old.owns_record {
+                reject(db, &old, reason);
+            }
+            let (fingerprint, outcome) = (with.fingerprint, Outcome::of(OutcomeKind::Parked));
+            let record = Record { fingerprint, outcome, id_hash: None, processed_at };
+            set_record(db, (owner, with.key.clone()), Some(record));
+        }
+        withdraw(db, row.replay);
+        // Its place and its past stay; only what it says is new.
+        row.park.message = with.message.clone();
+        row.park.key = with.key.clone();
+        row.park.fingerprint = with.fingerprint;
+        row.park.owns_record = true;
+        row.fence += 1;
+        row.replay = None;
+        row.supersedes = Some(link);
+        set_row(db, id, Some(row));
+        Ok(Superseded::Done)
+    }
+}
+
+/// Turns the record that says that this message is parked into one that says that it was rejected.
+fn reject(db: &mut MemoryDb, park: &Park, reason: &str) {
+    if let Some((owner, record)) = find_parked(db.state(), park.consumer, &park.key, park.fingerprint) {
+        let rejected = Record { outcome: Outcome::rejected(reason), ..record };
+        set_record(db, (owner, park.key.clone()), Some(rejected));
+    }
+}

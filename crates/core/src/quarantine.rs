@@ -1,0 +1,287 @@
+//! The quarantine of a store: what an operator sees of the parked messages, and what may be done to them.
+//!
+//! ```text
+//!           ┌── annotate ──┐
+//!           ▼              │
+//!  dead ────┴──────────────┘
+//!   │ │ └── supersede ──▶ dead, with another content under another key
+//!   │ └──── revive ─────▶ due; a runner leases it, as it leases any other (see [`parked`](crate::parked))
+//!   └────── discard ────▶ gone; its record says rejected, with the reason
+//! ```
+//!
+//! **The inbox record stays the arbiter.** What an operator does to a message and what a runner does to it meet at its
+//! record: whoever is second finds that it no longer says parked, and leaves it. A row that somebody holds at this
+//! moment is passed over, never waited for.
+//!
+//! Its siblings are [`Replays`](crate::replay::Replays), [`Audits`](crate::audit::Audits) and
+//! [`Consumers`](crate::horizon::Consumers); an operator needs all four.
+
+use std::future::Future;
+
+use crate::audit::Audits;
+use crate::error::StoreError;
+use crate::failure::Class;
+use crate::fingerprint::Fingerprint;
+use crate::horizon::Consumers;
+use crate::key::Key;
+use crate::message::Message;
+use crate::outcome::OutcomeKind;
+use crate::parked::{Cause, Park, ParkStore, Parking};
+use crate::replay::{ReplayId, Replays};
+use crate::store::{ConsumerId, Store};
+use crate::time::Timestamp;
+
+/// A store that an operator can work on.
+pub trait QuarantineStore: ParkStore + Store<Tx: Parking + Quarantine + Replays + Audits + Consumers> {}
+
+impl<S: Store<Tx: Parking + Quarantine + Replays + Audits + Consumers>> QuarantineStore for S {}
+
+/// What an operator sees of the parked messages, and does to them, in a transaction. Times are the store's own.
+pub trait Quarantine {
+    /// The parked messages of a consumer in the order in which they were parked, those after the row `after`.
+    fn page(
+        &mut self,
+        consumer: ConsumerId,
+        after: i64,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<ParkedRow>, StoreError>> + Send;
+
+    /// One parked message.
+    fn parked(&mut self, row: i64) -> impl Future<Output = Result<Option<ParkedRow>, StoreError>> + Send;
+
+    /// The parked messages of a consumer, counted by cause, the largest count first.
+    fn causes(&mut self, consumer: ConsumerId) -> impl Future<Output = Result<Vec<CauseCount>, StoreError>> + Send;
+
+    /// What the inbox remembers under each of these keys, in the consumer's own records or in those that consumers
+    /// share. Reads, and claims nothing.
+    fn remembered(
+        &mut self,
+        consumer: ConsumerId,
+        keys: &[Key],
+    ) -> impl Future<Output = Result<Vec<Option<Remembered>>, StoreError>> + Send;
+
+    /// Sets or removes the note on rows. Answers for each whether it is there.
+    fn annotate(
+        &mut self,
+        rows: &[i64],
+        note: Option<&str>,
+    ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
+
+    /// Removes rows for good, whatever they wait for. The record of each that has one is no longer parked and says
+    /// [`Rejected`](OutcomeKind::Rejected) with this reason, so that a redelivery is answered and not run. Answers for
+    /// each whether it was removed; `false`: it is gone, or somebody holds it at this moment. A runner that leased it
+    /// before finds the record changed, or its receipt fenced.
+    fn discard(&mut self, rows: &[i64], reason: &str) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
+
+    /// Makes dead rows due now, each tagged with the replay that did it. Answers for each whether it did; `false`: it
+    /// is gone, not dead, or held by somebody at this moment. Of two who revive one row, one gets `true`.
+    fn revive(
+        &mut self,
+        rows: &[i64],
+        replay: Option<ReplayId>,
+    ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
+
+    /// Replaces the message of a dead row by `with`, which keeps its place in the order of its key. The record of the
+    /// old message says rejected, with `reason`; the new one gets a record that says parked. Under the same key the
+    /// record stays and carries the new fingerprint. `link` is the entry in the audit log that tells the difference.
+    /// Unless it answers [`Done`](Superseded::Done), nothing has changed.
+    fn supersede(
+        &mut self,
+        row: i64,
+        with: &Park,
+        link: i64,
+        reason: &str,
+    ) -> impl Future<Output = Result<Superseded, StoreError>> + Send;
+}
+
+/// A parked message with everything that is known of it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ParkedRow {
+    /// Its number: the order in which messages were parked.
+    pub row: i64,
+    /// Whose it is.
+    pub consumer: ConsumerId,
+    /// What it is found under.
+    pub key: Key,
+    /// What it says.
+    pub fingerprint: Fingerprint,
+    /// The inbox record under its key belongs to it.
+    pub owns_record: bool,
+    /// Later messages of this order key wait for it.
+    pub order_key: Option<String>,
+    /// The message as it came.
+    pub message: Message,
+    /// What it waits for.
+    pub state: ParkedState,
+    /// When it is due, or until when it is in hand; `None` while it is dead.
+    pub due_at: Option<Timestamp>,
+    /// The class of its failure; `None` if it did not fail itself.
+    pub class: Option<Class>,
+    /// What failures of one cause have in common.
+    pub cause: Cause,
+    /// Why, without payload or secrets.
+    pub reason: String,
+    /// How often its handler was run and failed.
+    pub attempts: u32,
+    /// When it was parked first.
+    pub first_at: Timestamp,
+    /// When it failed last.
+    pub last_at: Timestamp,
+    /// What an operator wrote about it.
+    pub note: Option<String>,
+    /// The replay that revived it last.
+    pub replay: Option<ReplayId>,
+    /// Its content was edited; the entry in the audit log that tells the difference.
+    pub supersedes: Option<i64>,
+    /// A dead row of its order key stands before it, at or before the row after which its page begins.
+    pub is_held_up: bool,
+}
+
+impl ParkedRow {
+    /// A row with what every row has; a store fills in the rest.
+    #[allow(clippy::too_many_arguments, reason = "a store reads them as columns, in this order")]
+    pub fn new(
+        row: i64,
+        consumer: ConsumerId,
+        key: Key,
+        fingerprint: Fingerprint,
+        message: Message,
+        state: ParkedState,
+        cause: Cause,
+        at: (Timestamp, Timestamp),
+    ) -> Self {
+        Self {
+            row,
+            consumer,
+            key,
+            fingerprint,
+            owns_record: false,
+            order_key: None,
+            message,
+            state,
+            due_at: None,
+            class: None,
+            cause,
+            reason: String::new(),
+            attempts: 0,
+            first_at: at.0,
+            last_at: at.1,
+            note: None,
+            replay: None,
+            supersedes: None,
+            is_held_up: false,
+        }
+    }
+
+    /// Whether it waits for a person.
+    pub fn is_dead(&self) -> bool {
+        self.state == ParkedState::Dead
+    }
+
+    /// The order key that it holds up while it is there: rows that wait for a gap hold up nobody.
+    pub fn holds_up(&self) -> Option<&str> {
+        self.order_key.as_deref().filter(|_| self.state != ParkedState::Gap)
+    }
+}
+
+/// What a parked message waits for, as an operator sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ParkedState {
+    /// Its next attempt, or it is in hand.
+    Retrying,
+    /// Its turn behind another message of its order key.
+    Turn,
+    /// A missing version.
+    Gap,
+    /// A person.
+    Dead,
+}
+
+impl ParkedState {
+    /// All of them, in the order of their stored numbers.
+    pub const ALL: [Self; 4] = [Self::Retrying, Self::Turn, Self::Gap, Self::Dead];
+
+    /// The state as people and files write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Retrying => "retrying",
+            Self::Turn => "turn",
+            Self::Gap => "gap",
+            Self::Dead => "dead",
+        }
+    }
+
+    /// The stored number, as in [`Waits::code`](crate::parked::Waits::code).
+    pub fn code(self) -> i16 {
+        match self {
+            Self::Retrying => 0,
+            Self::Turn => 1,
+            Self::Gap => 2,
+            Self::Dead => 3,
+        }
+    }
+
+    /// Reads a stored number.
+    pub fn from_code(code: i16) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.code() == code)
+    }
+
+    /// The state of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+}
+
+/// How many messages are parked for one cause.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CauseCount {
+    /// The cause.
+    pub cause: Cause,
+    /// All of them.
+    pub messages: u64,
+    /// Those that wait for a person.
+    pub dead: u64,
+    /// When the first of them was parked.
+    pub first_at: Timestamp,
+    /// When one of them failed last.
+    pub last_at: Timestamp,
+}
+
+/// What an inbox record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    /// Of which content.
+    pub fingerprint: Fingerprint,
+    /// How it ended.
+    pub outcome: OutcomeKind,
+}
+
+/// What became of an edit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Superseded {
+    /// The row holds the new message.
+    Done,
+    /// The row is gone, not dead, or held by somebody at this moment.
+    Refused,
+    /// Another message was handled, or is parked, under the new key.
+    Taken,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parked::Waits;
+
+    #[test]
+    fn states_have_names_and_the_numbers_of_what_they_wait_for() {
+        for state in ParkedState::ALL {
+            assert_eq!(ParkedState::from_code(state.code()), Some(state));
+            assert_eq!(ParkedState::from_name(state.name()), Some(state));
+        }
+        assert_eq!(ParkedState::Dead.code(), Waits::Person.code());
+        assert_eq!(ParkedState::Turn.code(), Waits::Turn.code());
+        assert_eq!(ParkedState::from_code(9), None);
+    }
+}

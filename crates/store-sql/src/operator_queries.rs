@@ -1,0 +1,141 @@
+//! The statements behind what operators do, by role. Beside `queries.rs`, because a store that only handles messages
+//! runs none of them.
+
+use crate::queries::Query;
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct OperatorQueries {
+    pub(crate) quarantine: QuarantineQueries,
+    pub(crate) replays: ReplayQueries,
+    pub(crate) audit: AuditQueries,
+    pub(crate) horizon: HorizonQueries,
+}
+
+/// See `quarantine.rs`.
+#[derive(Debug)]
+pub(crate) struct QuarantineQueries {
+    pub(crate) page: Query,
+    pub(crate) read: Query,
+    pub(crate) causes: Query,
+    pub(crate) find_records: Query,
+    pub(crate) lock_rows: Query,
+    pub(crate) lock_records: Query,
+    pub(crate) reject: Query,
+    pub(crate) refingerprint: Query,
+    pub(crate) withdraw: Query,
+    pub(crate) delete: Query,
+    pub(crate) revive: Query,
+    pub(crate) annotate: Query,
+    pub(crate) is_parked: Query,
+    pub(crate) supersede: Query,
+}
+
+/// See `replays.rs`.
+#[derive(Debug)]
+pub(crate) struct ReplayQueries {
+    pub(crate) create: Query,
+    pub(crate) read: Query,
+    pub(crate) list: Query,
+    pub(crate) hold: Query,
+    pub(crate) let_go: Query,
+    pub(crate) save: Query,
+    pub(crate) on_their_way: Query,
+}
+
+/// See `audit.rs`.
+#[derive(Debug)]
+pub(crate) struct AuditQueries {
+    pub(crate) add: Query,
+    pub(crate) list: Query,
+}
+
+/// See `horizon.rs`.
+#[derive(Debug)]
+pub(crate) struct HorizonQueries {
+    pub(crate) consumers: Query,
+    pub(crate) advance: Query,
+    pub(crate) expire: Query,
+}
+
+impl OperatorQueries {
+    #[cfg(feature = "postgres")]
+    pub(crate) fn postgres(query: impl Fn(&str) -> Query) -> Self {
+        Self {
+            quarantine: QuarantineQueries {
+                page: query(include_str!("queries/postgres/quarantine/page.sql")),
+                read: query(include_str!("queries/postgres/quarantine/read.sql")),
+                causes: query(include_str!("queries/postgres/quarantine/causes.sql")),
+                find_records: query(include_str!("queries/postgres/quarantine/find_records.sql")),
+                lock_rows: query(include_str!("queries/postgres/quarantine/lock_rows.sql")),
+                lock_records: query(include_str!("queries/postgres/quarantine/lock_records.sql")),
+                reject: query(include_str!("queries/postgres/quarantine/reject.sql")),
+                refingerprint: query(include_str!("queries/postgres/quarantine/refingerprint.sql")),
+                withdraw: query(include_str!("queries/postgres/quarantine/withdraw.sql")),
+                delete: query(include_str!("queries/postgres/quarantine/delete.sql")),
+                revive: query(include_str!("queries/postgres/quarantine/revive.sql")),
+                annotate: query(include_str!("queries/postgres/quarantine/annotate.sql")),
+                is_parked: query(include_str!("queries/postgres/quarantine/is_parked.sql")),
+                supersede: query(include_str!("queries/postgres/quarantine/supersede.sql")),
+            },
+            replays: ReplayQueries {
+                create: query(include_str!("queries/postgres/replays/create.sql")),
+                read: query(include_str!("queries/postgres/replays/read.sql")),
+                list: query(include_str!("queries/postgres/replays/list.sql")),
+                hold: query(include_str!("queries/postgres/replays/hold.sql")),
+                let_go: query(include_str!("queries/postgres/replays/let_go.sql")),
+                save: query(include_str!("queries/postgres/replays/save.sql")),
+                on_their_way: query(include_str!("queries/postgres/replays/on_their_way.sql")),
+            },
+            audit: AuditQueries {
+                add: query(include_str!("queries/postgres/audit/add.sql")),
+                list: query(include_str!("queries/postgres/audit/list.sql")),
+            },
+            horizon: HorizonQueries {
+                consumers: query(include_str!("queries/postgres/horizon/consumers.sql")),
+                advance: query(include_str!("queries/postgres/horizon/advance.sql")),
+                expire: query(include_str!("queries/postgres/horizon/expire.sql")),
+            },
+        }
+    }
+
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn sqlite(query: impl Fn(&str) -> Query) -> Self {
+        Self {
+            quarantine: QuarantineQueries {
+                page: query(include_str!("queries/sqlite/quarantine/page.sql")),
+                read: query(include_str!("queries/sqlite/quarantine/read.sql")),
+                causes: query(include_str!("queries/sqlite/quarantine/causes.sql")),
+                find_records: query(include_str!("queries/sqlite/quarantine/find_records.sql")),
+                lock_rows: query(include_str!("queries/sqlite/quarantine/lock_rows.sql")),
+                lock_records: query(include_str!("queries/sqlite/quarantine/lock_records.sql")),
+                reject: query(include_str!("queries/sqlite/quarantine/reject.sql")),
+                refingerprint: query(include_str!("queries/sqlite/quarantine/refingerprint.sql")),
+                withdraw: query(include_str!("queries/sqlite/quarantine/withdraw.sql")),
+                delete: query(include_str!("queries/sqlite/quarantine/delete.sql")),
+                revive: query(include_str!("queries/sqlite/quarantine/revive.sql")),
+                annotate: query(include_str!("queries/sqlite/quarantine/annotate.sql")),
+                is_parked: query(include_str!("queries/sqlite/quarantine/is_parked.sql")),
+                supersede: query(include_str!("queries/sqlite/quarantine/supersede.sql")),
+            },
+            replays: ReplayQueries {
+                create: query(include_str!("queries/sqlite/replays/create.sql")),
+                read: query(include_str!("queries/sqlite/replays/read.sql")),
+                list: query(include_str!("queries/sqlite/replays/list.sql")),
+                hold: query(include_str!("queries/sqlite/replays/hold.sql")),
+                let_go: query(include_str!("queries/sqlite/replays/let_go.sql")),
+                save: query(include_str!("queries/sqlite/replays/save.sql")),
+                on_their_way: query(include_str!("queries/sqlite/replays/on_their_way.sql")),
+            },
+            audit: AuditQueries {
+                add: query(include_str!("queries/sqlite/audit/add.sql")),
+                list: query(include_str!("queries/sqlite/audit/list.sql")),
+            },
+            horizon: HorizonQueries {
+                consumers: query(include_str!("queries/sqlite/horizon/consumers.sql")),
+                advance: query(include_str!("queries/sqlite/horizon/advance.sql")),
+                expire: query(include_str!("queries/sqlite/horizon/expire.sql")),
+            },
+        }
+    }
+}

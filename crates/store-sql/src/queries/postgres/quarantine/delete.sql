@@ -1,0 +1,2 @@
+-- Removes rows that were locked before (primary key).
+delete from {schema}.parked where id = any($1::int8[])

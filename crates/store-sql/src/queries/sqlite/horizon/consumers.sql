@@ -1,0 +1,2 @@
+-- All consumers; there are few.
+select id, name, horizon from oncebox_consumers order by name

@@ -1,0 +1,5 @@
+-- Reads rows (primary key). This transaction is the only writer: nobody holds them.
+select id, consumer, key, fingerprint, scheme, owns_record, state
+from oncebox_parked
+where id in (select value ->> 0 from json_each($1))
+order by id

@@ -1,0 +1,17 @@
+-- Leafs through the parked messages of a consumer (index oncebox_parked_paging). The last column before the message says whether
+-- a dead row of its order key stands before the page (index oncebox_parked_blocking).
+select
+    parked.id, parked.consumer, parked.key, parked.fingerprint, parked.scheme, parked.owns_record, parked.order_key,
+    parked.state, parked.due_at, parked.class, parked.cause, parked.reason, parked.attempts, parked.first_at,
+    parked.last_at, parked.note, parked.replay, parked.supersedes,
+    parked.state <> 2 and parked.order_hash is not null and exists (
+        select 1 from oncebox_parked as earlier
+        where earlier.consumer = $1 and earlier.order_hash = parked.order_hash and earlier.state <> 2
+            and earlier.id <= $2 and earlier.state = 3 and earlier.order_key = parked.order_key
+    ),
+    parked.message_order_key, parked.message_id, parked.source, parked.kind, parked.version, parked.headers,
+    parked.payload, parked.made_at, parked.made_at_nanos
+from oncebox_parked as parked
+where parked.consumer = $1 and parked.id > $2
+order by parked.id
+limit $3

@@ -1,0 +1,150 @@
+//! What an operator does: discard and revive.
+
+use std::time::Duration;
+
+use oncebox_core::parked::{Parking, Waits};
+use oncebox_core::quarantine::{ParkedState, Quarantine, QuarantineStore};
+use oncebox_core::{Claim, Inbox, OutcomeKind, Store, StoreErrorKind, Transaction};
+use tokio::task::JoinSet;
+
+use super::steps::{
+    apply, dead, dead_in_order, discard, fail, lease, leased_texts, park, request, revive, rows, waiting,
+};
+use crate::store::steps::{assert_kind, begin, commit, consumer, fingerprint, key, look};
+use crate::store::{Setup, StoreFixture};
+
+/// A discarded message is gone, and a redelivery of it is answered with the reason.
+pub async fn a_discarded_message_is_rejected_for_its_duplicates<F: StoreFixture<Store: QuarantineStore>>(
+    setup: Setup<F>,
+) {
+    let store = &setup.store;
+    let consumer = consumer(store, "invoices").await;
+    let ids = park(store, &[dead(consumer, "1"), dead(consumer, "2")]).await;
+    assert_eq!(discard(store, &[ids[0], ids[0] + 1000]).await, [true, false]);
+    assert_eq!(discard(store, &[ids[0]]).await, [false], "it is gone");
+    assert_eq!(rows(store, consumer).await.len(), 1);
+    let Claim::Duplicate(earlier) = look(store, &request(consumer, "1")).await else { panic!("a duplicate would run") };
+    assert_eq!(earlier.outcome.kind(), OutcomeKind::Rejected);
+    assert_eq!(earlier.outcome.result().map(|reason| &reason[..]), Some(&b"a test order"[..]));
+    let Claim::Duplicate(other) = look(store, &request(consumer, "2")).await else { panic!("a duplicate would run") };
+    assert_eq!(other.outcome.kind(), OutcomeKind::Parked);
+}
+
+/// A discarded conflict leaves the record of the message whose key it had.
+pub async fn a_discarded_conflict_leaves_the_record<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let consumer = consumer(store, "invoices").await;
+    let mut conflict = dead(consumer, "1");
+    conflict.owns_record = false;
+    conflict.fingerprint = fingerprint(8);
+    let ids = park(store, &[dead(consumer, "1"), conflict]).await;
+    assert_eq!(discard(store, &ids[1..]).await, [true]);
+    let Claim::Duplicate(earlier) = look(store, &request(consumer, "1")).await else { panic!("a duplicate would run") };
+    assert_eq!(earlier.outcome.kind(), OutcomeKind::Parked);
+}
+
+/// A discard whose transaction rolled back leaves the row and its record.
+pub async fn a_discard_that_rolled_back_never_was<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let consumer = consumer(store, "invoices").await;
+    let ids = park(store, &[dead(consumer, "1")]).await;
+    let mut tx = begin(store).await;
+    assert_eq!(tx.discard(&ids, "never").await.expect("a row can be discarded"), [true]);
+    tx.rollback().await;
+    assert_eq!(rows(store, consumer).await.len(), 1);
+    let Claim::Duplicate(earlier) = look(store, &request(consumer, "1")).await else { panic!("a duplicate would run") };
+    assert_eq!(earlier.outcome.kind(), OutcomeKind::Parked);
+}
+
+/// A runner that leased a message before it was discarded can't apply it any more.
+pub async fn a_discard_fences_off_whoever_leased_the_row<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let consumer = consumer(store, "invoices").await;
+    let ids = park(store, &[waiting(dead(consumer, "1"), Waits::Retry(Duration::ZERO))]).await;
+    let leased = lease(store, consumer).await;
+    assert_eq!(discard(store, &ids).await, [true]);
+    let mut tx = begin(store).await;
+    assert_eq!(tx.reclaim(&[(consumer, key("1"))]).await.expect("a key can be reclaimed"), [false]);
+    assert_kind(tx.end_parked(&[leased[0].receipt]).await, StoreErrorKind::Fenced);
+    tx.rollback().await;
+}
+
+/// A message that a handler is just applying is passed over, not waited for. Where transactions run one at a time,
+/// nobody can look while it does.
+pub async fn a_message_in_a_handler_is_passed_over<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    if !store.capabilities().concurrent {
+        return;
+    }
+    let consumer = consumer(store, "invoices").await;
+    let ids = park(store, &[waiting(dead(consumer, "1"), Waits::Retry(Duration::ZERO)), dead(consumer, "2")]).await;
+    let leased = lease(store, consumer).await;
+    let mut runner = begin(store).await;
+    assert_eq!(runner.reclaim(&[(consumer, key("1"))]).await.expect("a key can be reclaimed"), [true]);
+    assert_eq!(discard(store, &ids).await, [false, true], "the handler's message was touched");
+    runner.end_parked(&[leased[0].receipt]).await.expect("a row in hand can be ended");
+    commit(runner).await;
+    let Claim::Duplicate(earlier) = look(store, &request(consumer, "1")).await else { panic!("a duplicate would run") };
+    assert_eq!(earlier.outcome.kind(), OutcomeKind::Applied);
+}
+
+/// A revived message is due at once and is applied like any other.
+pub async fn a_revived_message_is_due_at_once<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let consumer = consumer(store, "invoices").await;
+    let ids = park(store, &[dead(consumer, "1"), dead(consumer, "2")]).await;
+    assert!(lease(store, consumer).await.is_empty(), "dead rows are not due");
+    assert_eq!(revive(store, &ids[..1], None).await, [true]);
+    assert_eq!(rows(store, consumer).await[0].state, ParkedState::Retrying);
+    let leased = lease(store, consumer).await;
+    assert_eq!(leased_texts(&leased), ["1"]);
+    assert_eq!(leased[0].attempts, 2, "its past is kept");
+    assert!(apply(store, &leased[0], &key("1"), consumer).await, "its record says that it is parked");
+}
+
+/// Only a dead row is revived; one that is due, in hand or gone is not.
+pub async fn only_dead_messages_are_revived<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let consumer = consumer(store, "invoices").await;
+    let later = waiting(dead(consumer, "2"), Waits::Retry(Duration::from_secs(60)));
+    let ids = park(store, &[dead(consumer, "1"), later]).await;
+    assert_eq!(revive(store, &[ids[0], ids[1], ids[1] + 1000], None).await, [true, false, false]);
+    assert_eq!(revive(store, &ids[..1], None).await, [false], "it is due already");
+    let leased = lease(store, consumer).await;
+    assert_eq!(revive(store, &ids[..1], None).await, [false], "it is in hand");
+    fail(store, &leased[0]).await;
+    assert_eq!(revive(store, &ids[..1], None).await, [true], "it is dead again");
+}
+
+/// Revived messages keep the order of their key.
+pub async fn revived_messages_keep_their_order<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let consumer = consumer(store, "invoices").await;
+    let ids = park(store, &["1", "2"].map(|text| dead_in_order(consumer, "a", text))).await;
+    revive(store, &ids[1..], None).await;
+    assert!(lease(store, consumer).await.is_empty(), "the second overtook the first, which is dead");
+    revive(store, &ids[..1], None).await;
+    let first = lease(store, consumer).await;
+    assert_eq!(leased_texts(&first), ["1"]);
+    apply(store, &first[0], &key("1"), consumer).await;
+    assert_eq!(leased_texts(&lease(store, consumer).await), ["2"]);
+}
+
+/// However many revive the same messages at once, each message is revived by one of them.
+pub async fn a_message_revived_by_many_at_once_is_revived_once<F: StoreFixture<Store: QuarantineStore>>(
+    setup: Setup<F>,
+) {
+    const ROWS: usize = 50;
+    let store = &setup.store;
+    let consumer = consumer(store, "invoices").await;
+    let parks: Vec<_> = (0..ROWS).map(|n| dead(consumer, &format!("m{n}"))).collect();
+    let ids = park(store, &parks).await;
+    let mut tasks = JoinSet::new();
+    for _ in 0..4 {
+        let (store, ids) = (store.clone(), ids.clone());
+        tasks.spawn(async move { revive(&store, &ids, None).await.into_iter().filter(|done| *done).count() });
+    }
+    let revived: usize = tasks.join_all().await.into_iter().sum();
+    assert_eq!(revived, ROWS);
+    assert_eq!(lease(store, consumer).await.len(), ROWS);
+}

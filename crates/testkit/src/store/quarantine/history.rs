@@ -1,0 +1,102 @@
+//! What is kept of the past: the audit log, and how far back records go.
+
+use oncebox_core::audit::{Action, Audits};
+use oncebox_core::horizon::Consumers;
+use oncebox_core::quarantine::QuarantineStore;
+use oncebox_core::replay::ReplayId;
+use oncebox_core::{Claim, Timestamp, Transaction};
+
+use super::steps::{dead, far_future, park, request};
+use crate::store::steps::{assert_duplicate, begin, claim_and_commit, commit, consumer, fingerprint, look};
+use crate::store::{Setup, StoreFixture};
+
+/// The audit log keeps what was committed, the newest first, and nothing that was rolled back.
+pub async fn the_audit_log_keeps_what_was_committed<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let consumer = consumer(store, "invoices").await;
+    let action = |verb: &str| Action {
+        who: "ada".to_owned(),
+        why: "the bank said so: \u{e4}".to_owned(),
+        verb: verb.to_owned(),
+        consumer: Some(consumer),
+        replay: None,
+        messages: 3,
+        detail: r#"{"filter":"all"}"#.to_owned(),
+    };
+    let second = Action { consumer: None, replay: Some(ReplayId(4)), ..action("replay.pause") };
+    for action in [&action("parked.discard"), &second] {
+        let mut tx = begin(store).await;
+        tx.audit(action).await.expect("an entry can be added");
+        commit(tx).await;
+    }
+    let mut tx = begin(store).await;
+    tx.audit(&action("never")).await.expect("an entry can be added");
+    tx.rollback().await;
+    let mut tx = begin(store).await;
+    let log = tx.audit_log(None, 10).await.expect("the log can be read");
+    let actions: Vec<&Action> = log.iter().map(|entry| &entry.action).collect();
+    assert_eq!(actions, [&second, &action("parked.discard")]);
+    let earlier = tx.audit_log(Some(log[0].id), 10).await.expect("the log can be read");
+    assert_eq!(earlier, log[1..]);
+    tx.rollback().await;
+}
+
+/// Old records go, a bounded number at a time, and the horizon goes with them; those of parked messages stay.
+pub async fn expiry_moves_the_horizon_and_spares_what_is_parked<F: StoreFixture<Store: QuarantineStore>>(
+    setup: Setup<F>,
+) {
+    let store = &setup.store;
+    let (ours, other) = (consumer(store, "invoices").await, consumer(store, "reports").await);
+    for text in ["1", "2", "3", "conflicting"] {
+        claim_and_commit(store, &request(ours, text)).await;
+    }
+    claim_and_commit(store, &request(other, "1")).await;
+    let mut conflict = dead(ours, "conflicting");
+    conflict.owns_record = false;
+    conflict.fingerprint = fingerprint(8);
+    park(store, &[dead(ours, "parked"), conflict]).await;
+    let horizon = async || {
+        let mut tx = begin(store).await;
+        let known = tx.consumers().await.expect("consumers can be listed");
+        tx.rollback().await;
+        let find = |id| known.iter().find(|known| known.id == id).expect("a registered consumer is listed").clone();
+        assert_eq!(find(ours).name.as_str(), "invoices");
+        assert_eq!(find(other).horizon, None);
+        find(ours).horizon
+    };
+    assert_eq!(horizon().await, None);
+    let expire = async |older_than, limit| {
+        let mut tx = begin(store).await;
+        let expired = tx.expire(ours, older_than, limit).await.expect("records can expire");
+        commit(tx).await;
+        expired
+    };
+    let nothing = expire(Timestamp::UNIX_EPOCH, 100).await;
+    assert_eq!((nothing.deleted, nothing.horizon), (0, None));
+    let first = expire(far_future(), 2).await;
+    assert_eq!(first.deleted, 2);
+    assert!(first.horizon.is_some_and(|at| at < far_future() && at > Timestamp::UNIX_EPOCH));
+    let second = expire(far_future(), 100).await;
+    assert_eq!(second.deleted, 1);
+    assert!(second.horizon >= first.horizon, "a horizon never goes back");
+    assert_eq!(horizon().await, second.horizon);
+    assert_eq!(look(store, &request(ours, "1")).await, Claim::Fresh);
+    assert_duplicate(&look(store, &request(other, "1")).await);
+    assert_duplicate(&look(store, &request(ours, "parked")).await);
+    assert_duplicate(&look(store, &request(ours, "conflicting")).await);
+}
+
+/// An expiry that rolled back leaves records and horizon.
+pub async fn an_expiry_that_rolled_back_never_was<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let consumer = consumer(store, "invoices").await;
+    claim_and_commit(store, &request(consumer, "1")).await;
+    let mut tx = begin(store).await;
+    assert_eq!(tx.expire(consumer, far_future(), 10).await.expect("records can expire").deleted, 1);
+    tx.rollback().await;
+    assert_duplicate(&look(store, &request(consumer, "1")).await);
+    let mut tx = begin(store).await;
+    let known = tx.consumers().await.expect("consumers can be listed");
+    assert!(known.iter().all(|known| known.horizon.is_none()), "{known:?}");
+    tx.rollback().await;
+}

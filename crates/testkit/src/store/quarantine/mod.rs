@@ -1,0 +1,57 @@
+//! What every store must let an operator do: see what is parked, discard, revive and edit it, run replays that outlive
+//! their process, and keep the audit log and the horizon.
+
+mod acts;
+mod edits;
+mod history;
+mod replays;
+mod rows;
+mod steps;
+
+pub use acts::*;
+pub use edits::*;
+pub use history::*;
+pub use replays::*;
+pub use rows::*;
+
+/// Runs every case of the quarantine suite over a [`StoreFixture`](crate::store::StoreFixture) whose store an operator
+/// can work on, in a module `quarantine`.
+///
+/// The calling crate needs `tokio` with the features `macros` and `rt-multi-thread`.
+#[macro_export]
+macro_rules! quarantine_suite {
+    ($fixture:expr) => {
+        $crate::store_cases! { quarantine, $fixture, [
+            a_parked_message_is_shown_as_it_came,
+            pages_follow_the_order_of_parking,
+            causes_are_counted,
+            a_note_is_kept,
+            records_are_read_without_a_claim,
+            a_row_behind_a_dead_one_is_held_up,
+
+            a_discarded_message_is_rejected_for_its_duplicates,
+            a_discarded_conflict_leaves_the_record,
+            a_discard_that_rolled_back_never_was,
+            a_discard_fences_off_whoever_leased_the_row,
+            a_message_in_a_handler_is_passed_over,
+            a_revived_message_is_due_at_once,
+            only_dead_messages_are_revived,
+            revived_messages_keep_their_order,
+            a_message_revived_by_many_at_once_is_revived_once,
+
+            an_edited_message_takes_the_place_of_the_old_one,
+            an_edit_under_the_same_key_keeps_the_record,
+            an_edit_to_a_key_that_is_taken_changes_nothing,
+            a_message_that_is_not_dead_is_not_edited,
+
+            a_replay_comes_back_as_it_was_saved,
+            a_replay_is_held_by_one,
+            revived_messages_are_counted_where_they_are,
+            what_others_take_from_a_replay_is_withdrawn,
+
+            the_audit_log_keeps_what_was_committed,
+            expiry_moves_the_horizon_and_spares_what_is_parked,
+            an_expiry_that_rolled_back_never_was,
+        ] }
+    };
+}
