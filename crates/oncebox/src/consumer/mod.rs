@@ -17,6 +17,7 @@ mod builder;
 mod call;
 mod engine;
 mod heartbeat;
+mod horizon;
 mod identity;
 mod intake;
 mod judgement;
