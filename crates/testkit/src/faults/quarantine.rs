@@ -7,7 +7,7 @@ use oncebox_core::horizon::{Consumers, Expired, KnownConsumer};
 use oncebox_core::parked::Park;
 use oncebox_core::quarantine::{CauseCount, ParkedRow, Quarantine, QuarantineStore, Remembered, Superseded};
 use oncebox_core::replay::{Hold, OnTheirWay, Replay, ReplayId, ReplaySpec, Replays};
-use oncebox_core::{ConsumerId, Key, StoreError, Timestamp};
+use oncebox_core::{ConsumerId, Key, Store, StoreError, Timestamp};
 
 use super::plan::Fault;
 use super::store::{FaultyTx, injected, lost, on_transaction};
@@ -86,7 +86,7 @@ impl<S: QuarantineStore> Audits for FaultyTx<S> {
     }
 }
 
-impl<S: QuarantineStore> Consumers for FaultyTx<S> {
+impl<S: Store<Tx: Consumers>> Consumers for FaultyTx<S> {
     async fn consumers(&mut self) -> Result<Vec<KnownConsumer>, StoreError> {
         on_transaction!(self, "consumers", self.inner.consumers())
     }
