@@ -104,6 +104,8 @@ impl Breaker {
                 open.pauses += 1;
                 open.until = now + pause(open.pauses);
                 open.probe = None;
+                // Whoever waits for this probe waits for the next one now, and not as long as for one that is lost.
+                self.changed.notify_waiters();
             }
             return Failed::Open(open.until.saturating_duration_since(now));
         }
@@ -252,6 +254,23 @@ mod tests {
         breaker.probe_found_nothing(Flow::Main);
         assert_eq!(breaker.admit(Flow::Main).await, Admission::Probe);
         assert_eq!(asked.elapsed(), TURN);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_for_a_probe_hears_that_it_failed() {
+        let breaker = Breaker::new(1);
+        breaker.failed(false);
+        assert_eq!(breaker.admit(Flow::Main).await, Admission::Probe);
+        let asked = Instant::now();
+        let next = breaker.admit(Flow::Main);
+        tokio::pin!(next);
+        let fails = async {
+            tokio::task::yield_now().await;
+            breaker.failed(true)
+        };
+        let (admitted, failed) = tokio::join!(&mut next, fails);
+        assert_eq!((admitted, failed), (Admission::Probe, Failed::Open(PAUSE_FIRST * 2)));
+        assert_eq!(asked.elapsed(), PAUSE_FIRST * 2);
     }
 
     #[test]

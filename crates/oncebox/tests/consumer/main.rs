@@ -4,6 +4,8 @@
 
 mod bad_input;
 mod batches;
+mod behind;
+mod breaker;
 mod commits;
 mod drain;
 mod failures;
@@ -11,11 +13,14 @@ mod fixtures;
 mod hooks;
 mod once;
 mod order;
+mod parking;
+mod poison;
 mod queue;
 mod rig;
 #[path = "../../../store-sql/tests/common/mod.rs"]
 mod sql;
 mod stored;
+mod versions;
 
 /// Runs each case on each store, as tests named after it in the modules `memory`, `sqlite` and `postgres`.
 macro_rules! on_every_store {
@@ -103,4 +108,33 @@ on_every_store! {
     commits::a_store_that_lets_in_and_then_fails_is_waited_for,
     queue::a_handler_slower_than_its_lease_keeps_its_message,
     order::nothing_overtakes_a_message_whose_lease_was_lost,
+    parking::a_transient_failure_is_tried_again_until_its_attempts_are_used_up,
+    parking::a_permanent_failure_is_dead_at_once,
+    parking::a_failure_with_an_unknown_effect_is_never_tried_again,
+    parking::a_rejection_by_failure_keeps_nothing_and_is_remembered,
+    parking::a_handler_that_says_when_is_not_called_before,
+    parking::a_redelivery_of_a_parked_message_is_acknowledged_and_runs_once,
+    parking::a_message_that_another_worker_applied_meanwhile_is_not_parked,
+    parking::a_conflict_that_comes_again_is_parked_once,
+    parking::errors_are_classed_by_who_knows_them,
+    parking::a_type_with_a_policy_of_its_own_is_tried_by_it,
+    parking::a_message_is_dead_when_it_has_been_failing_for_too_long,
+    behind::what_follows_a_parked_message_is_applied_in_order_after_it,
+    behind::a_dead_message_holds_up_its_key_and_no_other,
+    behind::what_cannot_be_read_is_parked_in_its_place,
+    behind::a_conflict_is_parked_in_its_place,
+    breaker::a_dead_dependency_pauses_the_consumer_and_parks_little,
+    breaker::a_dead_dependency_does_not_upset_the_order,
+    poison::what_kills_its_process_is_parked_and_its_neighbours_are_not,
+    poison::a_suspect_runs_alone_after_its_start_is_noted,
+    poison::what_has_no_key_and_no_place_is_parked_once,
+    poison::what_was_parked_and_not_acknowledged_is_applied_once,
+    poison::unknown_commits_while_parking_lose_and_double_nothing,
+    versions::versions_that_come_in_any_order_are_applied_in_theirs,
+    versions::a_gap_that_never_closes_is_given_up,
+    versions::only_so_many_wait_for_one_gap,
+    versions::full_states_are_applied_over_a_gap,
+    versions::a_gap_that_must_not_be_is_dead_at_once,
+    versions::a_message_without_a_version_is_dead,
+    versions::the_next_version_waits_for_a_retry_and_not_for_a_rejection,
 }

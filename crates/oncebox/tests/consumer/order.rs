@@ -29,7 +29,7 @@ pub(crate) fn by_key(effects: &[String]) -> HashMap<String, Vec<u32>> {
 /// Handles `key:number`, failing now and then, and notes the order in which messages were committed.
 pub(crate) fn unreliable<F: EngineFixture>(
     seed: u64,
-) -> impl Fn(Context<F::Store>, Note) -> futures::BoxFuture<oncebox::Result<Outcome>> + Send + Sync + 'static {
+) -> impl Fn(Context<F::Store>, Note) -> BoxFuture<oncebox::Result<Outcome>> + Send + Sync + 'static {
     let dice = Arc::new(Mutex::new(seed));
     move |mut ctx, note| {
         let dice = Arc::clone(&dice);
@@ -43,10 +43,6 @@ pub(crate) fn unreliable<F: EngineFixture>(
             if roll % 8 == 0 { Err(refuse()) } else { Ok(Outcome::applied()) }
         })
     }
-}
-
-mod futures {
-    pub(crate) type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
 }
 
 pub(crate) async fn order_is_kept_per_key_under_random_failures<F: EngineFixture>(setup: Setup<F>) {

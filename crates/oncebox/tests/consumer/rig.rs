@@ -55,6 +55,9 @@ pub(crate) async fn only_parked<F: EngineFixture>(setup: &Setup<F>) -> ParkedRow
     row
 }
 
+/// What a handler of a case returns where it has to be named.
+pub(crate) type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
+
 /// What the cases' messages say.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Note {
