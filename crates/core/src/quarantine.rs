@@ -13,8 +13,7 @@
 //! record: whoever is second finds that it no longer says parked, and leaves it. A row that somebody holds at this
 //! moment is passed over, never waited for.
 //!
-//! Its siblings are [`Replays`](crate::replay::Replays), [`Audits`](crate::audit::Audits) and
-//! [`Consumers`](crate::horizon::Consumers); an operator needs all four.
+//! Its siblings are [`Replays`], [`Audits`] and [`Consumers`]; an operator needs all four.
 
 use std::future::Future;
 

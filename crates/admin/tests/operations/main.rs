@@ -7,6 +7,7 @@ mod bad_input;
 mod edits;
 mod memory_fixture;
 mod plans;
+mod processes;
 mod replays;
 mod rig;
 #[path = "../../../store-sql/tests/common/mod.rs"]

@@ -16,7 +16,6 @@ use tokio::task::JoinSet;
 use super::breaker::Breaker;
 use super::builder::{Classify, Flow, OrderBy, Setup, StartError};
 use super::heartbeat::{self, Held};
-use super::horizon::{self, Horizon};
 use super::identity::{Identity, Records};
 use super::intake::{self, room_kib};
 use super::lane::Lane;
@@ -45,7 +44,6 @@ pub(crate) struct Engine<S: ConsumerStore, Src: Source<S>> {
     pub(super) classify: Vec<Classify>,
     pub(super) flow: Flow,
     pub(super) due: Arc<Due>,
-    pub(super) horizon: Horizon,
     /// Shared by all flows of the consumer.
     pub(super) breaker: Arc<Breaker>,
     /// One suspect at a time; see `poison`.
@@ -150,8 +148,6 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
             shared: setup.store.consumer(&ConsumerName::global()).await.map_err(store_error)?,
         };
         source.open(&setup.store).await.map_err(|error| RunError::Source { name: name.to_string(), error })?;
-        let horizon = Horizon::default();
-        horizon.look(&setup.store, records.own).await.map_err(store_error)?;
         let engine = Self {
             store: setup.store,
             source,
@@ -168,7 +164,6 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
             classify: setup.classify,
             flow: setup.flow,
             due: setup.due,
-            horizon,
             breaker: setup.breaker,
             suspects: setup.suspects,
             records,
@@ -223,9 +218,6 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
         drop(feeds);
         tasks.spawn(intake::run(Arc::clone(&self), outlets, Arc::clone(&held)));
         let mut beats = JoinSet::new();
-        if self.flow != Flow::Parked {
-            beats.spawn(horizon::watch(Arc::clone(&self)));
-        }
         if let Some(lease) = self.source.capabilities().lease {
             beats.spawn(heartbeat::run(Arc::clone(&self), held, lease));
         }

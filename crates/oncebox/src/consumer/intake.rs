@@ -202,10 +202,6 @@ fn ready<S: ConsumerStore, Src: Source<S>>(
         return Err(Failure::permanent(format!("its payload has {size} bytes; this consumer takes at most {max}")));
     }
     message.check()?;
-    if engine.flow == Flow::Main {
-        // What is tried again was new enough when it came, or is forced by a person.
-        engine.horizon.check(message)?;
-    }
     let route = engine.routes.find(message)?.clone();
     let claims = if route.claims {
         Some(engine.identity.claims(engine.records, message, delivery.coordinate.as_ref())?)

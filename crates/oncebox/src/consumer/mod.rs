@@ -17,7 +17,6 @@ mod builder;
 mod call;
 mod engine;
 mod heartbeat;
-mod horizon;
 mod identity;
 mod intake;
 mod judgement;

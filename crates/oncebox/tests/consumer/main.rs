@@ -56,7 +56,6 @@ on_every_store! {
     once::a_naturally_idempotent_handler_skips_the_inbox,
     once::an_operation_is_applied_once_to_an_entity,
     once::a_version_is_written_by_one_call,
-    once::a_message_older_than_the_records_is_set_aside_with_both_dates,
     failures::a_failure_is_not_remembered_as_a_success,
     failures::a_neighbour_in_the_batch_is_not_blamed,
     failures::a_swallowed_error_is_not_acknowledged,

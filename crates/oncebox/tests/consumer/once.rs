@@ -1,15 +1,13 @@
 //! One message, one effect.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::Duration;
 use std::sync::{Arc, Mutex};
 
 use oncebox::claim::Claim;
-use oncebox::horizon::Consumers;
 use oncebox::memory::MemorySource;
 use oncebox::versions::Standing;
 
-use oncebox::{Class, Clock, ConsumerName, Context, Ended, HookRuns, KeyStrategy, Outcome, OutcomeKind, Scope, Session, Store, Transaction};
+use oncebox::{Class, Context, HookRuns, KeyStrategy, Outcome, OutcomeKind, Scope};
 use oncebox_testkit::store::Setup;
 
 use super::rig::*;
@@ -188,37 +186,6 @@ pub(crate) async fn a_version_is_written_by_one_call<F: EngineFixture>(setup: Se
     assert_eq!(effects(&setup).await, ["1", "2", "3"]);
     use Standing::{Gap, Next, Same, Stale};
     assert_eq!(*said.lock().unwrap(), [Next, Gap, Next, Stale, Same, Next]);
-}
-
-pub(crate) async fn a_message_older_than_the_records_is_set_aside_with_both_dates<F: EngineFixture>(setup: Setup<F>) {
-    let made = |id: &str, hours: u64| {
-        let mut message = note(id, id);
-        message.time = setup.clock.now() - Duration::from_secs(3_600 * hours);
-        message
-    };
-    let old = MemorySource::new();
-    old.send(made("first", 0));
-    run_dry(consumer("c", &setup.store, old.clone()).on("noted", write::<F>), &old).await;
-
-    // Its record is deleted an hour later.
-    setup.clock.advance(Duration::from_secs(3_600));
-    let name = ConsumerName::new("c").unwrap();
-    let id = setup.store.consumer(&name).await.unwrap();
-    let mut tx = setup.store.connect().await.unwrap().begin(Duration::from_secs(5)).await.unwrap();
-    let expired = tx.expire(id, setup.clock.now(), 10).await.unwrap();
-    assert_eq!(expired.deleted, 1);
-    assert!(matches!(tx.commit().await, Ended::Committed(_)));
-
-    let source = MemorySource::new();
-    source.send_all([made("first", 2), made("second", 0)]);
-    run_dry(consumer("c", &setup.store, source.clone()).on("noted", write::<F>), &source).await;
-    assert_eq!(effects(&setup).await, ["first", "second"], "the first one once, as before");
-    let parked = F::parked(&setup.store).await;
-    assert_eq!(parked.len(), 1);
-    let (reason, horizon) = (&parked[0].reason, expired.horizon.unwrap());
-    assert!(reason.contains(&made("first", 2).time.to_string()), "{reason}");
-    assert!(reason.contains(&horizon.to_string()), "{reason}");
-    assert!(parked[0].cause.ends_with("/too-old"), "{}", parked[0].cause);
 }
 
 pub(crate) async fn an_operation_is_applied_once_to_an_entity<F: EngineFixture>(setup: Setup<F>) {
