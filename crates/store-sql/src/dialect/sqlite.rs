@@ -324,6 +324,7 @@ impl Dialect for SqliteDialect {
             inbox: InboxQueries {
                 claim: query(include_str!("../queries/sqlite/inbox/claim.sql")),
                 claim_fresh: query(include_str!("../queries/sqlite/inbox/claim_fresh.sql")),
+                claim_one: query(include_str!("../queries/sqlite/inbox/claim_one.sql")),
                 read: query(include_str!("../queries/sqlite/inbox/read.sql")),
                 record: query(include_str!("../queries/sqlite/inbox/record.sql")),
                 unclaim: query(include_str!("../queries/sqlite/inbox/unclaim.sql")),
