@@ -150,7 +150,19 @@ async fn insert(
     run: &[Asked<'_>],
     claims: &mut [Claim],
 ) -> Result<(), StoreError> {
-    let rows = insertion(&queries.claim, run).fetch(db).await?;
+    let call = match run {
+        [asked] => {
+            let ClaimRequest { consumer, fingerprint, id_hash, .. } = asked.request;
+            Call::new("claim keys", &queries.claim_one)
+                .value(consumer.0)
+                .value(fingerprint.scheme())
+                .value(&asked.key[..])
+                .value(fingerprint.hash())
+                .value(*id_hash)
+        }
+        run => insertion(&queries.claim, run),
+    };
+    let rows = call.fetch(db).await?;
     for mut row in rows {
         claims[answered(run, run[0].request.consumer.0, &row.bytes()?)?] = Claim::Fresh;
     }

@@ -42,6 +42,7 @@ pub struct Queries {
 pub(crate) struct InboxQueries {
     pub(crate) claim: Query,
     pub(crate) claim_fresh: Query,
+    pub(crate) claim_one: Query,
     pub(crate) read: Query,
     pub(crate) record: Query,
     pub(crate) find_parked: Query,

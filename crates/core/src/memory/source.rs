@@ -1,6 +1,7 @@
 //! A source in memory: every delivery is leased, counted and redelivered, as a broker would.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,14 +34,40 @@ struct Slots {
     next: u64,
     acknowledged: u64,
     hasher: RandomState,
-    /// Orders that something in hand blocks; empty but while messages are taken, when it need not grow anew.
-    blocked: HashSet<u64, AsItIs>,
+    /// Everything before this place is in hand or delayed, and so need not be looked at to find what is not.
+    passed: u64,
+    /// How many messages before that place have each order: they block what follows.
+    blocking: HashMap<u64, u32, AsItIs>,
+    /// When the first of them comes back, unless it is extended: microseconds since 1970.
+    returns_at: i64,
+}
+
+impl Slots {
+    /// Looks at everything again: something before `passed` may be free.
+    fn start_over(&mut self) {
+        self.passed = 0;
+        self.blocking.clear();
+        self.returns_at = i64::MAX;
+    }
+
+    fn remove(&mut self, place: u64) {
+        let Some(slot) = self.by_place.remove(&place) else { return };
+        self.acknowledged += 1;
+        if let Some(order) = slot.order
+            && place < self.passed
+            && let Entry::Occupied(mut blocking) = self.blocking.entry(order)
+        {
+            *blocking.get_mut() -= 1;
+            if *blocking.get() == 0 {
+                blocking.remove();
+            }
+        }
+    }
 }
 
 struct Slot {
     message: Arc<Message>,
-    /// A hash of the message's order key: it is looked at for every message in hand whenever something is received.
-    /// Two keys with one hash, should there ever be any, wait for each other.
+    /// A hash of the message's order key. Two keys with one hash, should there ever be any, wait for each other.
     order: Option<u64>,
     deliveries: u32,
     /// Microseconds since 1970 from which it can be delivered.
@@ -139,27 +166,51 @@ impl MemorySource {
         let now = self.now();
         let until = now + i64::try_from(self.shared.lease.as_micros()).unwrap_or(i64::MAX / 4);
         let mut slots = self.slots();
-        let Slots { by_place, blocked, .. } = &mut *slots;
-        blocked.clear();
-        let mut taken = Vec::new();
-        for (&place, slot) in by_place {
+        if now >= slots.returns_at {
+            slots.start_over();
+        }
+        let Slots { by_place, passed, blocking, returns_at, .. } = &mut *slots;
+        // What is in hand behind a message that has to wait, and so can't be passed yet.
+        let mut beyond: HashSet<u64, AsItIs> = HashSet::default();
+        let mut waits = false;
+        let (mut taken, mut gone_by) = (Vec::new(), Vec::new());
+        for (&place, slot) in by_place.range_mut(*passed..) {
             if taken.len() == max {
                 break;
             }
+            let order = slot.order;
             if slot.visible_at > now {
-                blocked.extend(slot.order);
+                if waits {
+                    beyond.extend(order);
+                } else {
+                    *passed = place + 1;
+                    *returns_at = slot.visible_at.min(*returns_at);
+                    if let Some(order) = order {
+                        *blocking.entry(order).or_default() += 1;
+                    }
+                }
                 continue;
             }
-            if slot.order.is_some_and(|order| blocked.contains(&order)) {
+            if order.is_some_and(|order| blocking.contains_key(&order) || beyond.contains(&order)) {
+                waits = true;
                 continue;
             }
             slot.deliveries += 1;
             slot.visible_at = until;
+            if !waits {
+                *passed = place + 1;
+                *returns_at = until.min(*returns_at);
+                // Not yet blocking: several messages of one order may be taken together.
+                gone_by.extend(order);
+            }
             let receipt = MemoryReceipt { place, delivery: slot.deliveries };
             let mut delivery = Delivery::new(Arc::clone(&slot.message), receipt);
             delivery.coordinate = Some(Coordinate::new(format!("memory/{place}")));
             delivery.count = Some(slot.deliveries);
             taken.push(delivery);
+        }
+        for order in gone_by {
+            *blocking.entry(order).or_default() += 1;
         }
         taken
     }
@@ -230,8 +281,7 @@ impl<S: Store> Source<S> for MemorySource {
         for delivery in deliveries {
             let receipt = **delivery.receipt();
             if slots.by_place.get(&receipt.place).is_some_and(|slot| slot.deliveries == receipt.delivery) {
-                slots.by_place.remove(&receipt.place);
-                slots.acknowledged += 1;
+                slots.remove(receipt.place);
             }
         }
         drop(slots);
@@ -242,6 +292,7 @@ impl<S: Store> Source<S> for MemorySource {
     async fn release(&self, deliveries: Vec<Delivery<MemoryReceipt>>, release: Release) -> Result<(), SourceError> {
         let visible_at = self.later(release.delay);
         self.held(deliveries.iter().map(|d| &**d.receipt()), |slot| slot.visible_at = visible_at);
+        self.slots().start_over();
         self.wake();
         Ok(())
     }

@@ -29,7 +29,7 @@ pub(super) struct Pace {
 const FIRST: usize = 8;
 
 /// How much dearer a step becomes with each conflict.
-const PRICE_FACTOR: u32 = 8;
+const PRICE_FACTOR: u32 = 32;
 
 /// The most successes it takes to try a larger batch again.
 const PRICE_MAX: u32 = 1024;
@@ -197,7 +197,7 @@ mod tests {
         }
         pace.was_contended();
         assert_eq!(pace.limit(), 1);
-        for _ in 0..60 {
+        for _ in 0..200 {
             pace.went_well();
         }
         assert!(pace.limit() >= 50, "{}", pace.limit());

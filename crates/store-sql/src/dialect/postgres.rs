@@ -107,7 +107,7 @@ impl PostgresDialect {
     async fn greet(&self, mut connection: PgConnection) -> Result<PostgresIdle, StoreError> {
         let millis = |duration: Duration| duration.as_millis().clamp(1, i32::MAX as u128);
         let limits = format!(
-            "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}",
+            "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; {PREPARE_SEAL}",
             millis(self.timeouts.statement),
             millis(self.timeouts.idle_in_transaction),
         );
@@ -146,6 +146,14 @@ impl PostgresDialect {
 /// What a failed seal quotes, in front of what it found.
 const SEAL: &str = "oncebox seal ";
 
+/// The seal itself, prepared once for each connection because planning it takes longer than running it. The cast fails if
+/// the mark or the durability is another one, and quotes both; in an aborted transaction any statement fails, where COMMIT
+/// alone would report success.
+const PREPARE_SEAL: &str = "PREPARE oncebox_seal (text, text) AS SELECT \
+    CASE WHEN current_setting('oncebox.transaction', true) = $1 AND current_setting('synchronous_commit') = $2 THEN 1 \
+    ELSE CAST('oncebox seal ' || coalesce(current_setting('oncebox.transaction', true), '') || ' ' \
+        || current_setting('synchronous_commit') AS int2) END";
+
 impl PostgresIdle {
     /// BEGIN, and the settings that end with the transaction, the next mark among them.
     fn next_begin(&mut self, before: &str, lock_wait: Duration) -> SqlStr {
@@ -160,18 +168,13 @@ impl PostgresIdle {
         AssertSqlSafe(statement).into_sql_str()
     }
 
-    /// The seal and COMMIT. The cast fails if the mark or the durability is another one, and quotes both; in an aborted
-    /// transaction any statement fails, where COMMIT alone would report success.
+    /// The seal and COMMIT. If the seal fails, COMMIT is not run.
     fn sealed_commit(&self) -> SqlStr {
         if planted::is("seal-left-out") {
             return SqlStr::from_static("COMMIT");
         }
         let Self { transactions, synchronous_commit, .. } = self;
-        let found = "coalesce(current_setting('oncebox.transaction', true), ''), current_setting('synchronous_commit')";
-        let statement = format!(
-            "SELECT CASE WHEN found = '{transactions} {synchronous_commit}' THEN '1' ELSE '{SEAL}' || found END::int2 \
-             FROM concat_ws(' ', {found}) AS found; COMMIT"
-        );
+        let statement = format!("EXECUTE oncebox_seal ('{transactions}', '{synchronous_commit}'); COMMIT");
         AssertSqlSafe(statement).into_sql_str()
     }
 
@@ -377,6 +380,7 @@ impl Dialect for PostgresDialect {
             inbox: InboxQueries {
                 claim: query(include_str!("../queries/postgres/inbox/claim.sql")),
                 claim_fresh: query(include_str!("../queries/postgres/inbox/claim_fresh.sql")),
+                claim_one: query(include_str!("../queries/postgres/inbox/claim_one.sql")),
                 read: query(include_str!("../queries/postgres/inbox/read.sql")),
                 record: query(include_str!("../queries/postgres/inbox/record.sql")),
                 find_parked: query(include_str!("../queries/postgres/inbox/find_parked.sql")),

@@ -330,6 +330,7 @@ impl Dialect for SqliteDialect {
             inbox: InboxQueries {
                 claim: query(include_str!("../queries/sqlite/inbox/claim.sql")),
                 claim_fresh: query(include_str!("../queries/sqlite/inbox/claim_fresh.sql")),
+                claim_one: query(include_str!("../queries/sqlite/inbox/claim_one.sql")),
                 read: query(include_str!("../queries/sqlite/inbox/read.sql")),
                 record: query(include_str!("../queries/sqlite/inbox/record.sql")),
                 find_parked: query(include_str!("../queries/sqlite/inbox/find_parked.sql")),
