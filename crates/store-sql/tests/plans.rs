@@ -42,6 +42,10 @@ const PLANS: &[(&str, &str)] = &[
     (include_str!("../src/queries/sqlite/parked/release.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/parked/extend.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/parked/forget_starts.sql"), "USING PRIMARY KEY (consumer=? AND key=?)"),
+    (include_str!("../src/queries/sqlite/parked/count_gaps.sql"), "oncebox_parked_gaps (consumer=? AND order_hash=?)"),
+    (include_str!("../src/queries/sqlite/parked/wake_gaps.sql"), "oncebox_parked_gaps (consumer=? AND order_hash=?)"),
+    (include_str!("../src/queries/sqlite/versions/lock.sql"), "USING PRIMARY KEY (consumer=? AND aggregate=?)"),
+    (include_str!("../src/queries/sqlite/versions/advance.sql"), "USING PRIMARY KEY (consumer=? AND aggregate=?)"),
 ];
 
 #[tokio::test]
