@@ -1,19 +1,21 @@
-//! What every store must do: the suites [`inbox`], [`queue`] and [`parked`], and the fixture that an adapter supplies.
+//! What every store must do: the suites [`inbox`], [`queue`], [`parked`] and [`versions`], and the fixture that an adapter
+//! supplies.
 //!
 //! A case is a generic async function in one of the suites' files, and one line in the suite's list
 //! ([`inbox_suite!`](crate::inbox_suite), [`queue_suite!`](crate::queue_suite),
-//! [`parked_suite!`](crate::parked_suite)).
+//! [`parked_suite!`](crate::parked_suite), [`versions_suite!`](crate::versions_suite)).
 
 mod fixture;
 pub mod inbox;
 pub mod parked;
 pub mod queue;
 mod steps;
+pub mod versions;
 
 pub use fixture::{DbOf, Setup, StoreFixture, run};
 
 /// Runs every case of the store suites over a fixture, as tests named after the cases in the modules `inbox`,
-/// `queue` and `parked`. A store without one of these roles runs the suites of the others.
+/// `queue`, `parked` and `versions`. A store without one of these roles runs the suites of the others.
 ///
 /// The calling crate needs `tokio` with the features `macros` and `rt-multi-thread`.
 #[macro_export]
@@ -22,6 +24,7 @@ macro_rules! store_suite {
         $crate::inbox_suite!($fixture);
         $crate::queue_suite!($fixture);
         $crate::parked_suite!($fixture);
+        $crate::versions_suite!($fixture);
     };
 }
 
