@@ -64,6 +64,10 @@ const PLANS: &[(&str, &str)] = &[
         include_str!("../src/queries/sqlite/horizon/expire.sql"),
         "oncebox_inbox_processed_at (consumer=? AND processed_at<?)",
     ),
+    (include_str!("../src/queries/sqlite/parked/count_gaps.sql"), "oncebox_parked_gaps (consumer=? AND order_hash=?)"),
+    (include_str!("../src/queries/sqlite/parked/wake_gaps.sql"), "oncebox_parked_gaps (consumer=? AND order_hash=?)"),
+    (include_str!("../src/queries/sqlite/versions/lock.sql"), "USING PRIMARY KEY (consumer=? AND aggregate=?)"),
+    (include_str!("../src/queries/sqlite/versions/advance.sql"), "USING PRIMARY KEY (consumer=? AND aggregate=?)"),
 ];
 
 #[tokio::test]

@@ -110,7 +110,7 @@ pub(crate) async fn a_rejection_by_failure_keeps_nothing_and_is_remembered<F: En
         source.send(note("1", "a"));
     }
     assert_eq!(effects(&setup).await, ["b"], "what it wrote is rolled back");
-    let outcomes = outcomes.lock().unwrap();
+    let outcomes = outcomes.lock().unwrap().clone();
     let first: Vec<_> = outcomes.iter().filter(|(id, ..)| id == "1").collect();
     let rejected = ("1".to_owned(), OutcomeKind::Rejected, Some("insufficient funds".to_owned()));
     assert_eq!(first, [&rejected, &rejected, &rejected], "and so its duplicates are told");

@@ -4,6 +4,7 @@
 //! Leases and delays run by the setup's clock; a case lets time pass with
 //! [`Setup::advance`](crate::store::Setup::advance).
 
+mod gaps;
 mod leases;
 mod messages;
 mod order;
@@ -12,6 +13,7 @@ mod rows;
 mod starts;
 mod steps;
 
+pub use gaps::*;
 pub use leases::*;
 pub use messages::*;
 pub use order::*;
@@ -89,6 +91,13 @@ macro_rules! parked_suite {
             forgotten_starts_begin_anew,
             starts_of_other_keys_and_consumers_stay_apart,
             starts_noted_at_once_are_all_counted,
+
+            rows_that_wait_for_a_gap_are_counted,
+            rows_that_wait_for_a_gap_are_woken,
+            a_wake_that_rolled_back_wakes_nobody,
+            a_row_in_hand_is_not_woken,
+            long_and_hostile_order_keys_wake_only_themselves,
+            leases_that_nobody_gave_back_are_counted,
         ] }
     };
 }

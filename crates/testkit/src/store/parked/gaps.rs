@@ -1,0 +1,135 @@
+//! Rows that wait for a gap to close: counted, and woken when it may have.
+
+use std::time::Duration;
+
+use oncebox_core::parked::{ParkStore, Parking, Waits};
+use oncebox_core::{ConsumerId, Transaction};
+
+use super::steps::{LEASE_AND_MORE, NOW, add, end, in_order, lease, put_back, receipts, release, texts, verdict};
+use crate::hostile;
+use crate::store::steps::{begin, commit, consumer};
+use crate::store::{Setup, StoreFixture};
+
+const GAP: Waits = Waits::Gap(Duration::from_secs(600));
+
+async fn count<S: ParkStore>(store: &S, consumer: ConsumerId, order_key: &str) -> u64 {
+    let mut tx = begin(store).await;
+    let gaps = tx.count_gaps(consumer, order_key).await.expect("gaps can be counted");
+    tx.rollback().await;
+    gaps
+}
+
+async fn wake<S: ParkStore>(store: &S, consumer: ConsumerId, order_keys: &[&str]) {
+    let mut tx = begin(store).await;
+    tx.wake_gaps(consumer, order_keys).await.expect("gaps can be woken");
+    commit(tx).await;
+}
+
+/// Of this order key and consumer, and only what waits for a gap now.
+pub async fn rows_that_wait_for_a_gap_are_counted<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let (billing, shipping) = (consumer(store, "billing").await, consumer(store, "shipping").await);
+    let parks = [("a", "a1", GAP), ("a", "a2", GAP), ("b", "b1", GAP), ("a", "a3", Waits::Person), ("c", "c1", NOW)];
+    add(store, &parks.map(|(order_key, text, waits)| in_order(billing, order_key, text, waits))).await;
+    add(store, &[in_order(shipping, "a", "a1", GAP)]).await;
+    for (order_key, gaps) in [("a", 2), ("b", 1), ("c", 0), ("d", 0)] {
+        assert_eq!(count(store, billing, order_key).await, gaps, "{order_key}");
+    }
+    // One turns into a gap, one that was looked at is none any more.
+    let c1 = lease(store, billing).await.remove(0).receipt;
+    put_back(store, c1, verdict(GAP, 1)).await.expect("it is in hand");
+    wake(store, billing, &["b"]).await;
+    let b1 = lease(store, billing).await.remove(0).receipt;
+    assert_eq!(count(store, billing, "b").await, 1, "in hand, it still waits");
+    put_back(store, b1, verdict(Waits::Person, 1)).await.expect("it is in hand");
+    assert_eq!((count(store, billing, "b").await, count(store, billing, "c").await), (0, 1));
+}
+
+/// At once, without their time having come; others go on waiting.
+pub async fn rows_that_wait_for_a_gap_are_woken<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let (billing, shipping) = (consumer(store, "billing").await, consumer(store, "shipping").await);
+    let later = Waits::Retry(Duration::from_secs(600));
+    let parks = [("a", "a1", GAP), ("b", "b1", GAP), ("a", "a2", GAP), ("c", "c1", GAP), ("a", "a3", later)];
+    add(store, &parks.map(|(order_key, text, waits)| in_order(billing, order_key, text, waits))).await;
+    add(store, &[in_order(billing, "b", "b2", Waits::Person), in_order(shipping, "a", "a1", GAP)]).await;
+    wake(store, billing, &[]).await;
+    assert!(lease(store, billing).await.is_empty());
+    wake(store, billing, &["b", "nobody's", "a"]).await;
+    let mut woken = texts(&lease(store, billing).await);
+    woken.sort();
+    assert_eq!(woken, ["a1", "a2", "b1"]);
+    assert!(lease(store, shipping).await.is_empty(), "another consumer's");
+}
+
+/// A wake that rolled back woke nobody.
+pub async fn a_wake_that_rolled_back_wakes_nobody<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let billing = consumer(store, "billing").await;
+    add(store, &[in_order(billing, "a", "a1", GAP)]).await;
+    let mut tx = begin(store).await;
+    tx.wake_gaps(billing, &["a"]).await.expect("gaps can be woken");
+    tx.rollback().await;
+    assert!(lease(store, billing).await.is_empty());
+}
+
+/// What is in hand stays with whoever has it, and is woken again once it is given back or put back.
+pub async fn a_row_in_hand_is_not_woken<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let billing = consumer(store, "billing").await;
+    add(store, &[in_order(billing, "a", "a1", Waits::Gap(Duration::ZERO))]).await;
+    for given_back in [false, true] {
+        let row = lease(store, billing).await.remove(0).receipt;
+        wake(store, billing, &["a"]).await;
+        assert!(lease(store, billing).await.is_empty(), "it has an owner");
+        match given_back {
+            true => release(store, &[row], Duration::from_secs(600)).await,
+            false => put_back(store, row, verdict(GAP, 0)).await.expect("it is in hand"),
+        }
+        assert!(lease(store, billing).await.is_empty());
+        wake(store, billing, &["a"]).await;
+    }
+    // An owner that died is replaced when its lease is over.
+    assert_eq!(lease(store, billing).await.len(), 1);
+    setup.advance(LEASE_AND_MORE).await;
+    let leased = lease(store, billing).await;
+    assert_eq!(leased[0].receipt.leases(), 2, "and the row tells that it happened");
+    end(store, &receipts(&leased)).await.expect("it is in hand");
+}
+
+/// Keys of any length and content are told apart.
+pub async fn long_and_hostile_order_keys_wake_only_themselves<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let billing = consumer(store, "billing").await;
+    let keys: Vec<String> = hostile::TEXTS
+        .iter()
+        .map(|text| format!("{text}{}", "x".repeat(2_000)))
+        .chain(hostile::TEXTS.iter().map(ToString::to_string))
+        .collect();
+    let parks: Vec<_> =
+        keys.iter().enumerate().map(|(n, order_key)| in_order(billing, order_key, &n.to_string(), GAP)).collect();
+    add(store, &parks).await;
+    for (n, order_key) in keys.iter().enumerate() {
+        assert_eq!(count(store, billing, order_key).await, 1);
+        wake(store, billing, &[order_key.as_str()]).await;
+        assert_eq!(texts(&lease(store, billing).await), [n.to_string()]);
+    }
+}
+
+/// Each lease counts until the row is given back; a verdict and a release start anew.
+pub async fn leases_that_nobody_gave_back_are_counted<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let billing = consumer(store, "billing").await;
+    add(store, &[in_order(billing, "a", "a1", NOW)]).await;
+    for round in 0..3 {
+        for leases in 1..=3 {
+            let row = lease(store, billing).await.remove(0).receipt;
+            assert_eq!(row.leases(), leases);
+            match (leases, round) {
+                (3, 0) => release(store, &[row], Duration::ZERO).await,
+                (3, _) => put_back(store, row, verdict(NOW, round)).await.expect("it is in hand"),
+                _ => setup.advance(LEASE_AND_MORE).await,
+            }
+        }
+    }
+}
