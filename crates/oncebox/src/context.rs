@@ -97,8 +97,8 @@ impl<S: Store> Context<S> {
 }
 
 impl<S: ConsumerStore> Context<S> {
-    /// Where `version` stands towards `aggregate`, which comes as far as that if it is the next one. Versions begin with
-    /// 1. The aggregate's record stays locked until the transaction ends, so what is written after
+    /// Where `version` stands towards `aggregate`, which comes as far as that if it is the next one; the first one is 1.
+    /// The aggregate's record stays locked until the transaction ends, so what is written after
     /// [`Standing::Next`](crate::versions::Standing::Next) never turns its state back.
     ///
     /// For handlers that decide themselves; [`Consumer::versioned`](crate::Consumer::versioned) decides for all of a
