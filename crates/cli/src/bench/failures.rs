@@ -107,19 +107,19 @@ pub(super) async fn run<D: Database>(db: &D, args: &Args) -> anyhow::Result<()> 
         }
     }
     let medians: Vec<f64> = rates.iter().map(|rates| report::median(rates)).collect();
-    let line = |(((name, ..), rates), median): (((&'static str, u32, u32), &Vec<f64>), &f64)| Line {
-        name,
-        good_per_second: *median,
-        slowest: rates.iter().copied().fold(f64::INFINITY, f64::min),
-        fastest: rates.iter().copied().fold(0.0, f64::max),
-    };
+    let mut shares = Vec::new();
+    for (((name, ..), rates), median) in SHARES.into_iter().zip(&rates).zip(&medians) {
+        let slowest = rates.iter().copied().fold(f64::INFINITY, f64::min);
+        let fastest = rates.iter().copied().fold(0.0, f64::max);
+        shares.push(Line { name, good_per_second: *median, slowest, fastest });
+    }
     let report = Report {
         oncebox: env!("CARGO_PKG_VERSION"),
         server: db.settings().await?,
         lanes: args.on.lanes,
         messages: args.messages,
         ratios: Ratios { rare_over_clean: medians[1] / medians[0], frequent_over_clean: medians[2] / medians[0] },
-        shares: SHARES.into_iter().zip(&rates).zip(&medians).map(line).collect(),
+        shares,
     };
     print(&report, args.on.json)
 }
