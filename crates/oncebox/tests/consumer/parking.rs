@@ -32,16 +32,6 @@ pub(crate) fn failing<F: EngineFixture>(
     }
 }
 
-/// How many parked messages of consumer `c` could be leased now.
-pub(crate) async fn due<F: EngineFixture>(setup: &Setup<F>) -> usize {
-    let consumer = setup.store.consumer(&ConsumerName::new("c").unwrap()).await.unwrap();
-    let mut tx = setup.store.connect().await.unwrap().begin(Duration::from_secs(5)).await.unwrap();
-    let request = ParkLease { consumer, max: 100, lease: Duration::from_secs(1) };
-    let leased = tx.lease_parked(&request).await.unwrap().len();
-    tx.rollback().await;
-    leased
-}
-
 pub(crate) async fn a_transient_failure_is_tried_again_until_its_attempts_are_used_up<F: EngineFixture>(
     setup: Setup<F>,
 ) {

@@ -6,8 +6,12 @@ use std::time::Duration;
 
 use oncebox::consumer::{RunError, Snapshot, Stats};
 use oncebox::memory::MemorySource;
+use oncebox::parked::{ParkLease, Parking};
 use oncebox::queue::QueueStore;
-use oncebox::{Class, Consumer, ConsumerStore, Context, Drained, Failure, Message, MessageId, Outcome, Retry, Source};
+use oncebox::{
+    Class, Consumer, ConsumerName, ConsumerStore, Context, Drained, Failure, Message, MessageId, Outcome, Retry, Session,
+    Source, Store, Transaction,
+};
 use oncebox_testkit::store::{Setup, StoreFixture};
 use oncebox_testkit::{ManualClock, eventually};
 use serde::{Deserialize, Serialize};
@@ -106,6 +110,16 @@ pub(crate) async fn run_dry<S: ConsumerStore>(consumer: Consumer<S, MemorySource
         source.backlog() == 0 && seen.in_hand == 0 && before >= seen.parked + seen.parked_behind
     })
     .await
+}
+
+/// How many parked messages of consumer `c` could be leased now.
+pub(crate) async fn due<F: EngineFixture>(setup: &Setup<F>) -> usize {
+    let consumer = setup.store.consumer(&ConsumerName::new("c").unwrap()).await.unwrap();
+    let mut tx = setup.store.connect().await.unwrap().begin(Duration::from_secs(5)).await.unwrap();
+    let request = ParkLease { consumer, max: 100, lease: Duration::from_secs(1) };
+    let leased = tx.lease_parked(&request).await.unwrap().len();
+    tx.rollback().await;
+    leased
 }
 
 /// The committed effects, sorted.
