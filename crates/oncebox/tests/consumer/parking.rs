@@ -6,10 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use oncebox::memory::MemorySource;
-use oncebox::parked::{ParkLease, Parking};
-use oncebox::{
-    Class, ConsumerName, Context, Failure, HookRuns, Outcome, OutcomeKind, Retry, Session, Store, Transaction,
-};
+use oncebox::{Class, Context, Failure, HookRuns, Outcome, OutcomeKind, Retry};
 use oncebox_testkit::store::Setup;
 use std::sync::Mutex;
 

@@ -9,8 +9,8 @@ use oncebox::memory::MemorySource;
 use oncebox::parked::{ParkLease, Parking};
 use oncebox::queue::QueueStore;
 use oncebox::{
-    Class, Consumer, ConsumerName, ConsumerStore, Context, Drained, Failure, Message, MessageId, Outcome, Retry, Session,
-    Source, Store, Transaction,
+    Class, Consumer, ConsumerName, ConsumerStore, Context, Drained, Failure, Message, MessageId, Outcome, Retry,
+    Session, Source, Store, Transaction,
 };
 use oncebox_testkit::store::{Setup, StoreFixture};
 use oncebox_testkit::{ManualClock, eventually};
