@@ -125,7 +125,9 @@ impl<S: QuarantineStore> Admin<S> {
         };
         let mut revived = 0;
         let pace = pace.get_or_insert_with(|| Pace::new(replay.spec.rate));
-        let next = if replay.state == ReplayState::Running {
+        // One that ended before was noted then; here only the answer was lost.
+        let was_running = replay.state == ReplayState::Running;
+        let next = if was_running {
             let way = tx.on_their_way(replay.spec.consumer, id).await?;
             match decide(&mut replay, way) {
                 Decision::End => Next::End,
@@ -144,7 +146,7 @@ impl<S: QuarantineStore> Admin<S> {
             Next::End
         };
         if matches!(next, Next::End) {
-            if matches!(replay.state, ReplayState::Done | ReplayState::Stopped) {
+            if was_running && matches!(replay.state, ReplayState::Done | ReplayState::Stopped) {
                 note_end(&mut tx, &replay, actor).await?;
             }
             tx.let_go_replay(id, fence).await?;
