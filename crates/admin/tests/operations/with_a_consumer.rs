@@ -55,9 +55,11 @@ where
     let store = &setup.store;
     let source = MemorySource::new();
     source.send_all(letters());
-    let broken = consumer(store, &source).on_raw("payment.received", |_: Context<F::Store>, _: Message| async {
-        Err::<Outcome, _>(Failure::permanent("the bank is closed").code("bank-closed"))
-    });
+    // One lane: the canary takes what was quarantined first, and must not find the one that stays bad.
+    let broken =
+        consumer(store, &source).lanes(1).on_raw("payment.received", |_: Context<F::Store>, _: Message| async {
+            Err::<Outcome, _>(Failure::permanent("the bank is closed").code("bank-closed"))
+        });
     let backlog = source.clone();
     broken.run(eventually("all are quarantined", async || backlog.backlog() == 0)).await.unwrap();
 
