@@ -167,6 +167,8 @@ fn judge(row: &Row, known: &BTreeMap<u64, Known>, tables: &Tables, journals: &Jo
                 let calls = journals.calls.get(&order.n).copied().unwrap_or(0);
                 findings.unstopped += u64::from(calls > KILLS_MAX);
             }
+            // A handler that swallows errors is wrong: whoever finds it out may keep its message for a person.
+            Role::Swallowing => findings.lost += u64::from(*acknowledged && !applied && !dead),
             _ => {
                 findings.lost += u64::from(*acknowledged && !applied && !dead);
                 findings.blamed += u64::from(dead);
