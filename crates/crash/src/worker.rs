@@ -96,7 +96,8 @@ async fn consume<S: Business, Src: Source<S>>(store: S, source: Src, job: Job) -
     let retry = Retry::new().first(Duration::from_millis(20)).max(Duration::from_millis(100));
     let consumer = consumer.retry(retry).order_by(order).lanes(job.row.lanes).bounds(|bounds| {
         // Small steps, so that faults find every stage of many messages.
-        bounds.batch_messages_max = BATCH;
+        // Slow messages one by one: those that wait for their turn are what leases run out on.
+        bounds.batch_messages_max = if job.row.feed == FeedKind::Slow { 1 } else { BATCH };
         bounds.in_flight_max = 24;
         bounds.parked_lease = job.row.lease();
     });
