@@ -24,7 +24,7 @@ const TRIES_MAX: usize = 3;
 impl<D: Dialect> Inbox for SqlTx<D> {
     async fn claim(&mut self, requests: &[ClaimRequest]) -> Result<Vec<Claim>, StoreError> {
         let patience = self.patience();
-        let claims = if self.is_untouched() && self.hope.try_now(requests.len()) {
+        let claims = if self.is_untouched() && are_alike(requests) && self.hope.try_now(requests.len()) {
             let (queries, _, db) = self.parts();
             let all_fresh = bounded(patience, claim_fresh(db, &queries.inbox, requests)).await?;
             self.hope.learn(all_fresh);
@@ -118,7 +118,7 @@ pub(crate) async fn claim(
     let mut open = sorted(requests)?;
     let mut claims = vec![Claim::Undecided; requests.len()];
     for _ in 0..TRIES_MAX {
-        for run in open.chunk_by(|a, b| likeness(a) == likeness(b)) {
+        for run in open.chunk_by(|a, b| likeness(a.request) == likeness(b.request)) {
             insert(db, queries, run, &mut claims).await?;
         }
         open.retain(|asked| claims[asked.at] == Claim::Undecided);
@@ -140,8 +140,8 @@ pub(crate) async fn claim(
 
 /// What keys have in common that are inserted by one statement. Mostly all of a batch: one consumer, one way to make
 /// fingerprints.
-fn likeness(asked: &Asked<'_>) -> (ConsumerId, i16) {
-    (asked.request.consumer, asked.request.fingerprint.scheme())
+fn likeness(request: &ClaimRequest) -> (ConsumerId, i16) {
+    (request.consumer, request.fingerprint.scheme())
 }
 
 async fn insert(
@@ -171,7 +171,7 @@ async fn insert(
 
 /// A call that inserts keys which have everything in common that must be.
 fn insertion<'a>(query: &'a Query, run: &'a [Asked<'_>]) -> Call<'a> {
-    let (consumer, scheme) = likeness(&run[0]);
+    let (consumer, scheme) = likeness(run[0].request);
     Call::new("claim keys", query)
         .value(consumer.0)
         .value(scheme)
@@ -180,22 +180,23 @@ fn insertion<'a>(query: &'a Query, run: &'a [Asked<'_>]) -> Call<'a> {
         .column(run.iter().map(|asked| asked.request.id_hash))
 }
 
-/// Claims keys that are all expected to be free. `false`: one was not, and in some databases the transaction is lost.
+/// Whether one statement inserts them all. Of several, those before the one that fails would have done their work, and
+/// where a failed statement undoes only itself, that would pass for somebody else's.
+fn are_alike(requests: &[ClaimRequest]) -> bool {
+    requests.windows(2).all(|pair| likeness(&pair[0]) == likeness(&pair[1]))
+}
+
+/// Claims keys that are alike and all expected to be free. `false`: one was not, and in some databases the transaction is lost.
 async fn claim_fresh(
     db: &mut impl Connection,
     queries: &InboxQueries,
     requests: &[ClaimRequest],
 ) -> Result<bool, StoreError> {
-    for run in sorted(requests)?.chunk_by(|a, b| likeness(a) == likeness(b)) {
-        match db.execute(insertion(&queries.claim_fresh, run)).await {
-            Ok(_) => {}
-            Err(error) if error.as_database_error().is_some_and(|error| error.is_unique_violation()) => {
-                return Ok(false);
-            }
-            Err(error) => return Err(ours("claim keys", error)),
-        }
+    match db.execute(insertion(&queries.claim_fresh, &sorted(requests)?)).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.as_database_error().is_some_and(|error| error.is_unique_violation()) => Ok(false),
+        Err(error) => Err(ours("claim keys", error)),
     }
-    Ok(true)
 }
 
 async fn find(db: &mut impl Connection, queries: &InboxQueries, open: &[Asked<'_>]) -> Result<Vec<Row>, StoreError> {

@@ -46,6 +46,39 @@ async fn a_key_that_is_taken_spoils_nothing<S: Store>(store: S) {
     tx.rollback().await;
 }
 
+/// Two consumers in one batch take two statements. If the second one meets a taken key, what the first one inserted must
+/// not pass for somebody else's.
+async fn keys_of_two_consumers_are_all_told_apart<S: Store>(store: S) {
+    let first = store.consumer(&ConsumerName::new("first").unwrap()).await.unwrap();
+    let second = store.consumer(&ConsumerName::new("second").unwrap()).await.unwrap();
+    let wait = Duration::from_secs(5);
+    let mut tx = store.connect().await.unwrap().begin(wait).await.unwrap();
+    tx.claim(&requests(second, 0..1)).await.unwrap();
+    assert!(matches!(tx.commit().await, Ended::Committed(_)));
+
+    let asked = [requests(first, 0..50), requests(second, 0..50)].concat();
+    let mut tx = store.connect().await.unwrap().begin(wait).await.unwrap();
+    let claims = tx.claim(&asked).await.unwrap();
+    let taken: Vec<usize> = (0..100).filter(|at| claims[*at] != Claim::Fresh).collect();
+    assert_eq!(taken, [50], "{claims:?}");
+    tx.rollback().await;
+}
+
+#[tokio::test]
+async fn keys_of_two_consumers_are_all_told_apart_on_postgres() {
+    let test = "hopeful_claims::keys_of_two_consumers_are_all_told_apart_on_postgres";
+    let Some(place) = common::PostgresPlace::or_skip(test) else { return };
+    keys_of_two_consumers_are_all_told_apart(place.open().await).await;
+}
+
+#[tokio::test]
+async fn keys_of_two_consumers_are_all_told_apart_on_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hopeful.db");
+    let store = oncebox_store_sql::Sqlite::open(path.to_str().unwrap()).await.unwrap();
+    keys_of_two_consumers_are_all_told_apart(store).await;
+}
+
 #[tokio::test]
 async fn a_key_that_is_taken_spoils_nothing_on_postgres() {
     let Some(place) = common::PostgresPlace::or_skip("hopeful_claims::a_key_that_is_taken_spoils_nothing_on_postgres")
