@@ -273,10 +273,9 @@ main() {
     url) url ;;
     start) install_once; prepare; start ;;
     restart) needed; prepare; restart ;;
-    kill) needed; prepare; kill_server ;;
+    kill) prepare; kill_server ;;   # at once: the programs are not needed
     stop)
       [[ -d $dir/data ]] || exit 0
-      needed
       prepare
       stop
       ;;
