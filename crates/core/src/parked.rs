@@ -95,6 +95,11 @@ pub trait Parking {
     /// was noted and not [forgotten](Self::forget_starts), this time included. Committed before the handler runs.
     fn note_start(&mut self, consumer: ConsumerId, key: &Key) -> impl Future<Output = Result<u32, StoreError>> + Send;
 
+    /// Notes that a process waits with a message in hand and does nothing with it, and answers how many starts were
+    /// noted: none, if the note before this one was of a wait too. Whoever dies while waiting dies of something else,
+    /// and so may those have that died before. Committed before the wait.
+    fn note_wait(&mut self, consumer: ConsumerId, key: &Key) -> impl Future<Output = Result<u32, StoreError>> + Send;
+
     /// Forgets starts: the process has survived.
     fn forget_starts(&mut self, keys: &[(ConsumerId, Key)]) -> impl Future<Output = Result<(), StoreError>> + Send;
 }

@@ -102,11 +102,11 @@ impl<D: Dialect> Parking for SqlTx<D> {
     }
 
     async fn note_start(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
-        let patience = self.patience();
-        let (queries, now, db) = self.parts();
-        let call = Call::new("note a start", &queries.parked.note_start).value(now).value(consumer.0);
-        let rows = bounded(patience, call.value(key.as_bytes()).fetch(db)).await?;
-        rows.into_iter().next().ok_or_else(|| corrupt("no count of starts"))?.int()
+        self.count_starts("note a start", |parked| &parked.note_start, consumer, key).await
+    }
+
+    async fn note_wait(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
+        self.count_starts("note a wait", |parked| &parked.note_wait, consumer, key).await
     }
 
     async fn forget_starts(&mut self, keys: &[(ConsumerId, Key)]) -> Result<(), StoreError> {
@@ -119,6 +119,22 @@ impl<D: Dialect> Parking for SqlTx<D> {
             .column(keys.iter().map(|(consumer, _)| Some(consumer.0)))
             .column(keys.iter().map(|(_, key)| Some(key.as_bytes())));
         bounded(patience, call.execute(db)).await.map(drop)
+    }
+}
+
+impl<D: Dialect> SqlTx<D> {
+    async fn count_starts(
+        &mut self,
+        attempted: &'static str,
+        query: impl Fn(&ParkedQueries) -> &Query,
+        consumer: ConsumerId,
+        key: &Key,
+    ) -> Result<u32, StoreError> {
+        let patience = self.patience();
+        let (queries, now, db) = self.parts();
+        let call = Call::new(attempted, query(&queries.parked)).value(now).value(consumer.0).value(key.as_bytes());
+        let rows = bounded(patience, call.fetch(db)).await?;
+        rows.into_iter().next().ok_or_else(|| corrupt("no count of starts"))?.int()
     }
 }
 

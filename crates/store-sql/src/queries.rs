@@ -94,6 +94,7 @@ pub(crate) struct ParkedQueries {
     pub(crate) end: Query,
     pub(crate) put_back: Query,
     pub(crate) note_start: Query,
+    pub(crate) note_wait: Query,
     pub(crate) forget_starts: Query,
     pub(crate) count_gaps: Query,
     pub(crate) wake_gaps: Query,

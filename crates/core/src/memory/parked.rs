@@ -18,8 +18,16 @@ use crate::time::Timestamp;
 pub(super) struct Parked {
     /// By their number, which is the order in which they were parked.
     pub(super) rows: BTreeMap<i64, Row>,
-    starts: HashMap<(ConsumerId, Key), u32>,
+    starts: HashMap<(ConsumerId, Key), Starts>,
     next_row: i64,
+}
+
+/// The starts of one message.
+#[derive(Clone, Copy, Debug, Default)]
+struct Starts {
+    count: u32,
+    /// The newest note is of a wait.
+    waits: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -100,7 +108,7 @@ pub(super) fn set_row(db: &mut MemoryDb, id: i64, after: Option<Row>) {
 }
 
 /// Replaces a count of starts, undoably.
-fn set_starts(db: &mut MemoryDb, place: (ConsumerId, Key), after: Option<u32>) {
+fn set_starts(db: &mut MemoryDb, place: (ConsumerId, Key), after: Option<Starts>) {
     db.change(move |state| {
         let starts = &mut state.parked.starts;
         let before = match after {
@@ -279,9 +287,19 @@ impl Parking for MemoryTx {
     async fn note_start(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
         let db = self.usable("note a start")?;
         let place = (consumer, key.clone());
-        let starts = db.state().parked.starts.get(&place).map_or(1, |starts| starts.saturating_add(1));
-        set_starts(db, place, Some(starts));
-        Ok(starts)
+        let before = db.state().parked.starts.get(&place).copied().unwrap_or_default();
+        let count = before.count.saturating_add(1);
+        set_starts(db, place, Some(Starts { count, waits: false }));
+        Ok(count)
+    }
+
+    async fn note_wait(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
+        let db = self.usable("note a wait")?;
+        let place = (consumer, key.clone());
+        let before = db.state().parked.starts.get(&place).copied().unwrap_or_default();
+        let count = if before.waits { 0 } else { before.count };
+        set_starts(db, place, Some(Starts { count, waits: true }));
+        Ok(count)
     }
 
     async fn forget_starts(&mut self, keys: &[(ConsumerId, Key)]) -> Result<(), StoreError> {

@@ -28,6 +28,9 @@ pub struct Bounds {
     pub contended_tries_max: u32,
     /// How often a process may die while it handles a message alone, before the message is parked for a person. Default 5.
     pub starts_max: u32,
+    /// How long a process waits before it tries a message alone during which two have died. One that dies while waiting
+    /// clears the message: something else kills processes. Default 1 s.
+    pub suspect_wait: Duration,
     /// Verdicts that it takes before most of them failing counts as a dependency that is down: then the consumer pauses
     /// and probes. 0: it never does. Default 20, at most 50.
     pub breaker_sample: usize,
@@ -53,6 +56,7 @@ impl Default for Bounds {
             lock_wait_alone: Duration::from_secs(5),
             contended_tries_max: 10,
             starts_max: 5,
+            suspect_wait: Duration::from_secs(1),
             breaker_sample: 20,
             parked_lease: Duration::from_secs(30),
             drain_deadline: Duration::from_secs(20),

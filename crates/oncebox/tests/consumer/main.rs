@@ -125,6 +125,7 @@ on_every_store! {
     breaker::a_dead_dependency_pauses_the_consumer_and_parks_little,
     breaker::a_dead_dependency_does_not_upset_the_order,
     poison::what_kills_its_process_is_parked_and_its_neighbours_are_not,
+    poison::what_dies_while_it_only_waits_is_blamed_on_nobody,
     poison::a_suspect_runs_alone_after_its_start_is_noted,
     poison::what_has_no_key_and_no_place_is_parked_once,
     poison::what_was_parked_and_not_acknowledged_is_applied_once,

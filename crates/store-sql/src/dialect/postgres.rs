@@ -423,6 +423,7 @@ impl Dialect for PostgresDialect {
                 end: query(include_str!("../queries/postgres/parked/end.sql")),
                 put_back: query(include_str!("../queries/postgres/parked/put_back.sql")),
                 note_start: query(include_str!("../queries/postgres/parked/note_start.sql")),
+                note_wait: query(include_str!("../queries/postgres/parked/note_wait.sql")),
                 forget_starts: query(include_str!("../queries/postgres/parked/forget_starts.sql")),
                 count_gaps: query(include_str!("../queries/postgres/parked/count_gaps.sql")),
                 wake_gaps: query(include_str!("../queries/postgres/parked/wake_gaps.sql")),

@@ -373,6 +373,7 @@ impl Dialect for SqliteDialect {
                 end: query(include_str!("../queries/sqlite/parked/end.sql")),
                 put_back: query(include_str!("../queries/sqlite/parked/put_back.sql")),
                 note_start: query(include_str!("../queries/sqlite/parked/note_start.sql")),
+                note_wait: query(include_str!("../queries/sqlite/parked/note_wait.sql")),
                 forget_starts: query(include_str!("../queries/sqlite/parked/forget_starts.sql")),
                 count_gaps: query(include_str!("../queries/sqlite/parked/count_gaps.sql")),
                 wake_gaps: query(include_str!("../queries/sqlite/parked/wake_gaps.sql")),

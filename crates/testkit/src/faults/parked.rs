@@ -49,6 +49,10 @@ impl<S: ParkStore> Parking for FaultyTx<S> {
         on_transaction!(self, "note-start", self.inner.note_start(consumer, key))
     }
 
+    async fn note_wait(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
+        on_transaction!(self, "note-wait", self.inner.note_wait(consumer, key))
+    }
+
     async fn forget_starts(&mut self, keys: &[(ConsumerId, Key)]) -> Result<(), StoreError> {
         on_transaction!(self, "forget-starts", self.inner.forget_starts(keys))
     }

@@ -39,6 +39,7 @@ pub const CALLS: &[&str] = &[
     "count-gaps",
     "wake-gaps",
     "note-start",
+    "note-wait",
     "forget-starts",
     "lock-versions",
     "advance-versions",

@@ -57,6 +57,7 @@ create table {schema}.starts (
     at int8 not null,
     starts int4 not null,
     consumer int2 not null,
+    waits boolean not null,
     key bytea not null,
     primary key (consumer, key)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);

@@ -50,6 +50,7 @@ create table oncebox_starts (
     consumer integer not null,
     key blob not null,
     starts integer not null,
+    waits integer not null,
     at integer not null,
     primary key (consumer, key)
 ) strict, without rowid;

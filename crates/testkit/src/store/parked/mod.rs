@@ -91,6 +91,7 @@ macro_rules! parked_suite {
             forgotten_starts_begin_anew,
             starts_of_other_keys_and_consumers_stay_apart,
             starts_noted_at_once_are_all_counted,
+            a_death_while_waiting_clears_the_starts,
 
             rows_that_wait_for_a_gap_are_counted,
             rows_that_wait_for_a_gap_are_woken,
