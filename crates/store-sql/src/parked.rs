@@ -23,14 +23,16 @@ impl<D: Dialect> Parking for SqlTx<D> {
         if parks.is_empty() {
             return Ok(Vec::new());
         }
+        self.unblocked.clear();
         let patience = self.patience();
         let (queries, now, db) = self.parts();
         bounded(patience, park(db, &queries.parked, now, parks)).await
     }
 
     async fn is_blocked(&mut self, consumer: ConsumerId, order_keys: &[&str]) -> Result<Vec<bool>, StoreError> {
-        if order_keys.is_empty() {
-            return Ok(Vec::new());
+        // Seen together with the claims: for most batches there is nothing to ask.
+        if order_keys.is_empty() || self.unblocked.contains(&consumer) {
+            return Ok(vec![false; order_keys.len()]);
         }
         let patience = self.patience();
         let (queries, _, db) = self.parts();

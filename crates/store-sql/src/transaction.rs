@@ -34,6 +34,8 @@ pub struct SqlTx<D: Dialect> {
     pub(crate) claimed: Claimed,
     /// Those of its claims that were reclaimed, with what their records said before.
     pub(crate) reclaimed: HashMap<(ConsumerId, Key), Outcome>,
+    /// Consumers of which nothing was parked that may block an order key, as the last claim has seen it.
+    pub(crate) unblocked: Vec<ConsumerId>,
     pub(crate) hope: Hope,
     /// Nothing was done in it yet.
     untouched: bool,
@@ -50,8 +52,15 @@ impl<D: Dialect> Session for SqlSession<D> {
 
     async fn begin(self, lock_wait: Duration) -> Result<SqlTx<D>, StoreError> {
         let open = self.store.dialect.begin(self.idle, lock_wait).await?;
-        let claimed = Claimed::default();
-        Ok(SqlTx { store: self.store, open, claimed, reclaimed: HashMap::new(), hope: self.hope, untouched: true })
+        Ok(SqlTx {
+            store: self.store,
+            open,
+            claimed: Claimed::default(),
+            reclaimed: HashMap::new(),
+            unblocked: Vec::new(),
+            hope: self.hope,
+            untouched: true,
+        })
     }
 }
 
