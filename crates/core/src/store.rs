@@ -92,6 +92,13 @@ pub trait Transaction: Inbox + fmt::Debug + Send + 'static {
         std::future::ready(Ok(()))
     }
 
+    /// Sets a mark that [`back_to_mark`](Self::back_to_mark) comes back to. The one before is given up.
+    fn mark(&mut self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Undoes what was done since the mark, a failed statement included. The mark stays. After an error the transaction
+    /// is fit only to be rolled back.
+    fn back_to_mark(&mut self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
     /// Seals, then commits.
     ///
     /// The *seal* is a checked last statement: the transaction is alive, is the one that claimed, and is as durable as

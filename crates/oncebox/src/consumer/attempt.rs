@@ -10,7 +10,6 @@
 //! nobody: what a failure means is decided by the lane, from a run alone.
 
 use std::collections::{BTreeSet, HashSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use oncebox_core::ConsumerStore;
@@ -18,21 +17,19 @@ use oncebox_core::claim::{Claim, ClaimRequest, Conflict, Earlier};
 use oncebox_core::crashpoint::crashpoint;
 use oncebox_core::parked::{Parking, Verdict, Waits};
 use oncebox_core::store::{Ended, Inbox, Session, Transaction};
-use oncebox_core::{Failure, Message, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind, planted};
+use oncebox_core::{Failure, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind, planted};
 
 use super::Engine;
 use super::batch::{Place, collapse};
 use super::blame::{self, Blame};
-use super::call::{self, Ran};
+use super::handling;
 use super::identity::{Claims, id_hash};
 use super::parking;
 use super::plants;
-use super::routes::{Route, Shape};
 use super::verdict;
 use super::versioned::{self, Sorted, Versioned};
 use super::work::Work;
 use crate::context::Hook;
-use crate::handler::Call;
 
 /// What to do with messages that are fresh.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +53,8 @@ pub(super) enum Fate {
     Aside(Waits),
     /// It has to wait for a transaction of its own. Not settled.
     Later,
+    /// It failed among others, and what it did was undone. It runs alone next. Not settled.
+    Suspect,
 }
 
 /// Which kind of duplicate.
@@ -106,7 +105,7 @@ pub(super) enum During {
 }
 
 /// Why the work inside a transaction stopped.
-enum Stop<S: Store> {
+pub(super) enum Stop<S: Store> {
     Store(S::Tx, StoreError, During),
     /// A batch handler was stopped in the middle of something.
     Turn {
@@ -121,14 +120,15 @@ enum Stop<S: Store> {
     },
 }
 
-/// Runs one transaction over `works` and gives them back with how it ended.
+/// Runs one transaction over `works` and gives them back with how it ended. `marks`: see [`handling`].
 pub(super) async fn attempt<S: ConsumerStore, Src: Source<S>>(
     engine: Arc<Engine<S, Src>>,
     session: Option<S::Session>,
     works: Vec<Work<S, Src::Receipt>>,
     mode: Mode,
+    marks: bool,
 ) -> (Vec<Work<S, Src::Receipt>>, End<S>) {
-    let end = run(&engine, session, &works, mode).await;
+    let end = run(&engine, session, &works, mode, marks).await;
     (works, end)
 }
 
@@ -137,6 +137,7 @@ async fn run<S: ConsumerStore, Src: Source<S>>(
     session: Option<S::Session>,
     works: &[Work<S, Src::Receipt>],
     mode: Mode,
+    marks: bool,
 ) -> End<S> {
     plants::acknowledge_first(engine, works).await;
     let session = match session {
@@ -152,7 +153,7 @@ async fn run<S: ConsumerStore, Src: Source<S>>(
         Ok(tx) => tx,
         Err(error) => return End::Broken { session: None, doubt: None, error, during: During::Engine },
     };
-    match inside(engine, tx, works, mode).await {
+    match inside(engine, tx, works, mode, marks).await {
         Ok((tx, fates, hooks)) => match commit(tx).await {
             Ended::Committed(session) => End::Committed { session, fates, hooks },
             Ended::RolledBack { session, error } => End::Broken { session, doubt: None, error, during: During::Engine },
@@ -205,6 +206,7 @@ async fn inside<S: ConsumerStore, Src: Source<S>>(
     mut tx: S::Tx,
     works: &[Work<S, Src::Receipt>],
     mode: Mode,
+    marks: bool,
 ) -> Result<(S::Tx, Vec<Fate>, Vec<Hook>), Stop<S>> {
     /// Goes on with a value, or stops with the transaction in hand.
     macro_rules! check {
@@ -226,7 +228,6 @@ async fn inside<S: ConsumerStore, Src: Source<S>>(
         hold_back(&mut judged, works, &claims);
     }
 
-    let mut hooks = Vec::new();
     if engine.parks_behind() {
         check!(tx, park_behind(engine, &mut tx, &mut judged, works, &claims).await);
     }
@@ -240,41 +241,7 @@ async fn inside<S: ConsumerStore, Src: Source<S>>(
             judged.fates[place] = Some(Fate::Handled(outcome.clone()));
         }
     }
-    for (route, turn) in turns(works, &judged.fresh, engine.order.is_kept()) {
-        let messages: Arc<[_]> = turn.iter().map(|&place| Arc::clone(&works[place].delivery.message)).collect();
-        let call = match prepare(&route, &messages) {
-            Ok(call) => call,
-            Err((Some(n), failure)) => {
-                return Err(Stop::Message { tx: Some(tx), doubt: None, place: turn[n], failure });
-            }
-            Err((None, failure)) => return Err(batch_failed(tx, failure)),
-        };
-        match call::run(tx, call, messages, engine.records.own, engine.bounds.handler_deadline).await {
-            Ran::Done { tx: back, outcomes, hooks: added } => {
-                tx = back;
-                hooks.extend(added);
-                for (&place, outcome) in turn.iter().zip(outcomes) {
-                    judged.fates[place] = Some(Fate::Handled(outcome));
-                }
-            }
-            Ran::Failed { tx, failure } if turn.len() == 1 => {
-                return Err(Stop::Message { tx: Some(tx), doubt: None, place: turn[0], failure });
-            }
-            // A batch handler fails as a whole; which message it was is found by halving.
-            Ran::Failed { tx, failure } => match blame::assign(&engine.store, &engine.classify, failure) {
-                Blame::Store(error) => return Err(Stop::Store(tx, error, During::BatchHandler)),
-                Blame::Message { failure, .. } => return Err(batch_failed(tx, failure)),
-            },
-            Ran::Stopped { doubt, failure } if turn.len() > 1 => {
-                return Err(Stop::Turn { doubt: Some(doubt), failure });
-            }
-            Ran::Kept { failure } if turn.len() > 1 => return Err(Stop::Turn { doubt: None, failure }),
-            Ran::Stopped { doubt, failure } => {
-                return Err(Stop::Message { tx: None, doubt: Some(doubt), place: turn[0], failure });
-            }
-            Ran::Kept { failure } => return Err(Stop::Message { tx: None, doubt: None, place: turn[0], failure }),
-        }
-    }
+    let (mut tx, hooks) = handling::handle(engine, tx, works, &claims, &mut judged, marks).await?;
     check!(tx, crashpoint("handled").await);
 
     let fates = conclude(&places, judged.fates);
@@ -308,23 +275,6 @@ async fn inside<S: ConsumerStore, Src: Source<S>>(
     Ok((tx, fates, hooks))
 }
 
-fn batch_failed<S: Store>(tx: S::Tx, failure: Failure) -> Stop<S> {
-    let error = StoreError::new(StoreErrorKind::Refused, "run a batch handler", failure.reason());
-    Stop::Store(tx, error, During::BatchHandler)
-}
-
-/// Decodes. Decoding is the user's code too: where it panics, the message is known if it is the only one.
-fn prepare<S: Store>(route: &Route<S>, messages: &[Arc<Message>]) -> Result<Call<S>, (Option<usize>, Failure)> {
-    let prepared = catch_unwind(AssertUnwindSafe(|| route.handler.prepare(messages)));
-    match prepared {
-        Ok(prepared) => prepared.map_err(|(place, failure)| (Some(place), failure)),
-        Err(_) => {
-            let failure = Failure::permanent("decoding its payload panicked");
-            Err(((messages.len() == 1).then_some(0), failure))
-        }
-    }
-}
-
 /// Where order is kept, nothing overtakes a message that stays behind: what follows a conflict or a late one under
 /// its order key waits as well.
 fn hold_back<S: Store, R>(judged: &mut Judged, works: &[Work<S, R>], claims: &[Option<&Claims>]) {
@@ -338,9 +288,7 @@ fn hold_back<S: Store, R>(judged: &mut Judged, works: &[Work<S, R>], claims: &[O
             behind.insert(key);
         } else if behind.contains(key) && judged.fresh.contains(&place) {
             judged.fresh.retain(|fresh| *fresh != place);
-            judged.fates[place] = Some(Fate::Later);
-            let claimed = claims[place].into_iter().flat_map(Claims::all);
-            judged.take_back.extend(claimed.map(|claim| (claim.consumer, claim.key.clone())));
+            judged.leave(place, Fate::Later, claims[place]);
         }
     }
 }
@@ -424,15 +372,24 @@ async fn put_aside<S: ConsumerStore, Src: Source<S>>(
 }
 
 /// What the claims of a batch came to.
-struct Judged {
+pub(super) struct Judged {
     /// `None`: fresh, or not known before its leader's is.
-    fates: Vec<Option<Fate>>,
+    pub(super) fates: Vec<Option<Fate>>,
     /// The places whose handlers are to run.
-    fresh: Vec<usize>,
+    pub(super) fresh: Vec<usize>,
     /// Outcomes to keep beside the claims.
     outcomes: Vec<(oncebox_core::ConsumerId, oncebox_core::Key, Outcome)>,
     /// Claims to take back: their message is not settled after all.
     take_back: Vec<(oncebox_core::ConsumerId, oncebox_core::Key)>,
+}
+
+impl Judged {
+    /// A message is not settled after all; its claims are taken back.
+    pub(super) fn leave(&mut self, place: usize, fate: Fate, claims: Option<&Claims>) {
+        self.fates[place] = Some(fate);
+        let claimed = claims.into_iter().flat_map(Claims::all);
+        self.take_back.extend(claimed.map(|claim| (claim.consumer, claim.key.clone())));
+    }
 }
 
 async fn claim<S: ConsumerStore, R>(
@@ -535,27 +492,6 @@ fn kind<S: Store, R>(claims: &Claims, earlier: &Earlier, work: &Work<S, R>) -> K
         _ if !earlier.is_parked() && work.ready.as_ref().is_ok_and(|ready| ready.in_doubt) => Kind::Ours,
         _ => Kind::Transport,
     }
-}
-
-/// The calls to make: each handler with the places of the messages that it gets.
-///
-/// Where order is kept, a batch handler gets consecutive runs of its type; otherwise all of its type at once.
-fn turns<S: Store, R>(works: &[Work<S, R>], fresh: &[usize], ordered: bool) -> Vec<(Route<S>, Vec<usize>)> {
-    let mut turns: Vec<(Route<S>, Vec<usize>)> = Vec::new();
-    for &place in fresh {
-        let Ok(ready) = &works[place].ready else { continue };
-        let route = &ready.route;
-        let joins = match route.shape {
-            Shape::Each => None,
-            Shape::Batch if ordered => turns.last_mut().filter(|(last, _)| last.is(route)),
-            Shape::Batch => turns.iter_mut().find(|(earlier, _)| earlier.is(route)),
-        };
-        match joins {
-            Some((_, turn)) => turn.push(place),
-            None => turns.push((route.clone(), vec![place])),
-        }
-    }
-    turns
 }
 
 /// Gives followers what their leader got. A message that nothing decided waits.

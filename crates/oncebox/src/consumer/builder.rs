@@ -15,7 +15,7 @@ use oncebox_core::{
     Class, Clock, ConsumerName, Content, KeyStrategy, Message, Outcome, Scope, Source, Store, SystemClock, Template,
 };
 use serde::de::DeserializeOwned;
-use tokio::sync::Semaphore;
+use tokio::sync::{RwLock, Semaphore};
 
 use super::breaker::Breaker;
 use super::engine::{Drained, Engine, RunError};
@@ -82,6 +82,8 @@ pub(super) struct Setup<S: Store> {
     pub(super) due: Arc<Due>,
     pub(super) breaker: Arc<Breaker>,
     pub(super) suspects: Arc<Semaphore>,
+    /// Held alone by a suspect that is put to the proof.
+    pub(super) alone: Arc<RwLock<()>>,
     /// Types that were given two handlers.
     twice: Vec<String>,
 }
@@ -203,6 +205,7 @@ impl<S: ConsumerStore, Src: Source<S>> Consumer<S, Src> {
             due: Arc::default(),
             breaker: Arc::new(Breaker::new(Bounds::default().breaker_sample)),
             suspects: Arc::new(Semaphore::new(1)),
+            alone: Arc::default(),
             twice: Vec::new(),
         };
         Self { setup, source }
@@ -414,6 +417,7 @@ impl<S: Store> Setup<S> {
             due: Arc::clone(&self.due),
             breaker: Arc::new(Breaker::new(0)),
             suspects: Arc::clone(&self.suspects),
+            alone: Arc::clone(&self.alone),
             twice: Vec::new(),
         }
     }
@@ -438,6 +442,7 @@ impl<S: Store> Setup<S> {
             due: Arc::clone(&self.due),
             breaker: Arc::clone(&self.breaker),
             suspects: Arc::clone(&self.suspects),
+            alone: Arc::clone(&self.alone),
             twice: Vec::new(),
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use oncebox_core::ConsumerStore;
 use oncebox_core::source::Order;
 use oncebox_core::{Clock, ConsumerName, Source, SourceError, StoreError, StoreErrorKind, planted};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{RwLock, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use super::breaker::Breaker;
@@ -48,6 +48,8 @@ pub(crate) struct Engine<S: ConsumerStore, Src: Source<S>> {
     pub(super) breaker: Arc<Breaker>,
     /// One suspect at a time; see `poison`.
     pub(super) suspects: Arc<Semaphore>,
+    /// Held shared by whatever runs, and alone by a suspect that is put to the proof.
+    pub(super) alone: Arc<RwLock<()>>,
     pub(super) records: Records,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) stats: Arc<Stats>,
@@ -166,6 +168,7 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
             due: setup.due,
             breaker: setup.breaker,
             suspects: setup.suspects,
+            alone: setup.alone,
             records,
             clock: setup.clock,
             stats: setup.stats,

@@ -138,7 +138,11 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
                         groups.push_front(Group::new(works));
                     }
                 }
-                None => self.run_group(group, &mut groups).await,
+                None => {
+                    let engine = Arc::clone(&self.engine);
+                    let _shared = engine.alone.read().await;
+                    self.run_group(group, &mut groups).await;
+                }
             }
         }
     }
@@ -154,7 +158,9 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             return;
         }
         let alone = works.len() == 1;
-        let Some((works, end)) = self.attempt(works, mode.clone()).await else { return };
+        // Versions are counted ahead of the handlers, so one that is left out would leave a hole.
+        let marks = !alone && self.pace.uses_marks() && self.engine.versioned.is_none();
+        let Some((works, end)) = self.attempt(works, mode.clone(), marks).await else { return };
         if planted::is("rolled-back-batch-acknowledged") && !alone && matches!(end, End::Suspect { .. }) {
             plants::acknowledge_now(&self.engine, &works).await;
         }
@@ -162,8 +168,9 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             End::Committed { session, fates, hooks } => {
                 self.session = Some(session);
                 self.lost = 0;
+                let suspects = fates.iter().any(|fate| matches!(fate, Fate::Suspect));
                 if whole {
-                    self.pace.went_well();
+                    self.pace.went_well(suspects);
                 }
                 let probes = works.iter().any(|work| work.is_probe);
                 let handled = fates.iter().filter(|fate| matches!(fate, Fate::Handled(_))).count();
@@ -180,6 +187,9 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
                 if !later.again.is_empty() {
                     groups.push_front(Group::new(later.again));
                 }
+                for suspect in later.suspects.into_iter().rev() {
+                    groups.push_front(Group::new(vec![suspect]));
+                }
             }
             End::Suspect { session, doubt, place, failure, unique } => {
                 self.session = session;
@@ -190,7 +200,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
                 }
                 let known = unique.is_some_and(|name| self.engine.constraints.contains(&name));
                 if !alone {
-                    self.pace.went_badly();
+                    self.pace.was_undone(self.engine.versioned.is_none());
                     let (rest, suspect, behind) = part(works, place);
                     for works in [behind, vec![suspect], rest] {
                         groups.push_front(Group::new(works));
@@ -237,9 +247,9 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
     }
 
     /// A transaction in its own task, awaited to its end. `None` if it broke down; its messages come again.
-    async fn attempt(&mut self, works: Works<S, Src>, mode: Mode) -> Option<(Works<S, Src>, End<S>)> {
+    async fn attempt(&mut self, works: Works<S, Src>, mode: Mode, marks: bool) -> Option<(Works<S, Src>, End<S>)> {
         let order_keys: Vec<Arc<str>> = works.iter().filter_map(|work| work.order_key.clone()).collect();
-        let run = attempt(Arc::clone(&self.engine), self.session.take(), works, mode);
+        let run = attempt(Arc::clone(&self.engine), self.session.take(), works, mode, marks);
         #[allow(clippy::disallowed_methods, reason = "awaited here; a task so that nothing cancels it half-way")]
         match tokio::spawn(run).await {
             Ok(done) => Some(done),

@@ -16,6 +16,7 @@ mod breaker;
 mod builder;
 mod call;
 mod engine;
+mod handling;
 mod heartbeat;
 mod identity;
 mod intake;

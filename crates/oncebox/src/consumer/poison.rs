@@ -13,7 +13,8 @@
 //!
 //! Processes are also killed from outside, and then whichever message is tried first each time looks guilty. So the
 //! proof has a control: after two deaths a process waits before it starts the message, for longer than most handlers
-//! take. Whatever kills processes from outside mostly does so during the wait, and that clears the message.
+//! take. Whatever kills processes from outside mostly does so during the wait, and that clears the message. Meanwhile
+//! the process does nothing else, so that no neighbour can be what kills it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -66,6 +67,12 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
         let died = match self.note(&key, Note::Wait).await {
             Err(error) => return self.broken(group, error, During::Engine, groups).await,
             Ok(died) => died,
+        };
+        // From here on nothing else runs in this process: whatever kills it now is not a neighbour.
+        let (_shared, _all) = if died < WAIT_FROM {
+            (Some(engine.alone.read().await), None)
+        } else {
+            (None, Some(engine.alone.write().await))
         };
         if died >= WAIT_FROM {
             tokio::select! {

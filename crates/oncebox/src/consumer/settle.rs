@@ -34,6 +34,9 @@ pub enum HookRuns {
 /// Messages of a committed batch that are not settled.
 pub(super) struct Unsettled<S: Store, R> {
     pub(super) conflicts: Vec<(Work<S, R>, Conflict)>,
+    /// To run alone, each.
+    pub(super) suspects: Vec<Work<S, R>>,
+    /// To run after them.
     pub(super) again: Vec<Work<S, R>>,
 }
 
@@ -47,7 +50,7 @@ pub(super) async fn committed<S: ConsumerStore, Src: Source<S>>(
     Stats::add(&engine.stats.commits, 1);
     // A hang or an error here is a crash between commit and acknowledgement; the messages come again as duplicates.
     let _ = crashpoint("committed").await;
-    let mut unsettled = Unsettled { conflicts: Vec::new(), again: Vec::new() };
+    let mut unsettled = Unsettled { conflicts: Vec::new(), suspects: Vec::new(), again: Vec::new() };
     let mut settled = Vec::with_capacity(works.len());
     let mut after = Vec::new();
     for (work, fate) in works.into_iter().zip(fates) {
@@ -58,6 +61,10 @@ pub(super) async fn committed<S: ConsumerStore, Src: Source<S>>(
             }
             Fate::Later => {
                 unsettled.again.push(work);
+                continue;
+            }
+            Fate::Suspect => {
+                unsettled.suspects.push(work);
                 continue;
             }
             Fate::Aside(waits) => {

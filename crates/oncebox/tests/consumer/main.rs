@@ -11,6 +11,7 @@ mod drain;
 mod failures;
 mod fixtures;
 mod hooks;
+mod marks;
 mod once;
 mod order;
 mod parking;
@@ -73,6 +74,8 @@ on_every_store! {
     batches::a_batch_handler_gets_what_waits_in_one_transaction,
     batches::a_failing_batch_is_halved_until_the_culprit_is_alone,
     batches::ordered_batch_handlers_get_consecutive_runs_of_one_type,
+    marks::what_fails_often_leaves_its_batch_and_takes_nothing_along,
+    marks::nothing_overtakes_a_message_that_left_its_batch,
     commits::an_unknown_commit_that_went_through_is_not_run_again,
     commits::an_unknown_commit_that_did_not_go_through_is_run_again,
     commits::a_store_that_goes_away_and_returns_loses_nothing,

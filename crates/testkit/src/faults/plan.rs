@@ -38,6 +38,8 @@ pub const CALLS: &[&str] = &[
     "release-parked",
     "count-gaps",
     "wake-gaps",
+    "mark",
+    "back-to-mark",
     "note-start",
     "note-wait",
     "forget-starts",
