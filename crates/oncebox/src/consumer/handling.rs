@@ -89,16 +89,21 @@ pub(super) async fn handle<S: ConsumerStore, Src: Source<S>>(
             waiting.push_front(turn);
         }
         judged.leave(place, Fate::Suspect, claims[place]);
-        // Nothing overtakes it.
+        // Nothing overtakes it: neither what waits nor what failed before it did, or is to be parked for a conflict.
+        let is_behind = |other: usize| other > place && works[other].shares_order_with(&works[place]);
         waiting.retain_mut(|turn| {
-            let (behind, free): (Vec<usize>, _) = (turn.places.iter())
-                .partition(|&&other| other > place && works[other].shares_order_with(&works[place]));
+            let (behind, free): (Vec<usize>, _) = turn.places.iter().partition(|&&other| is_behind(other));
             for place in behind {
                 judged.leave(place, Fate::Later, claims[place]);
             }
             turn.places = free;
             !turn.places.is_empty()
         });
+        for (other, fate) in judged.fates.iter_mut().enumerate() {
+            if matches!(fate, Some(Fate::Suspect | Fate::Conflict(_))) && is_behind(other) {
+                *fate = Some(Fate::Later);
+            }
+        }
     }
     Ok((tx, hooks))
 }

@@ -76,6 +76,7 @@ on_every_store! {
     batches::ordered_batch_handlers_get_consecutive_runs_of_one_type,
     marks::what_fails_often_leaves_its_batch_and_takes_nothing_along,
     marks::nothing_overtakes_a_message_that_left_its_batch,
+    marks::a_conflict_behind_a_message_that_left_its_batch_waits,
     commits::an_unknown_commit_that_went_through_is_not_run_again,
     commits::an_unknown_commit_that_did_not_go_through_is_run_again,
     commits::a_store_that_goes_away_and_returns_loses_nothing,

@@ -83,3 +83,31 @@ pub(crate) async fn nothing_overtakes_a_message_that_left_its_batch<F: EngineFix
         assert_eq!(numbers, (0..60).collect::<Vec<_>>(), "order of {key}");
     }
 }
+
+pub(crate) async fn a_conflict_behind_a_message_that_left_its_batch_waits<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    source.send(note("x", "x"));
+    run_dry(consumer("c", &setup.store, source.clone()).on("noted", write::<F>), &source).await;
+    // The first one fails for good, so that the others are tried with marks.
+    for (id, text) in [("bad", "bad"), ("k1", "k1"), ("x", "something else"), ("k3", "k3")] {
+        source.send(note(id, text).with_order_key(if id == "bad" { "b" } else { "k" }));
+    }
+    let tries = Arc::new(AtomicUsize::new(0));
+    let ordered = consumer("c", &setup.store, source.clone()).order_by(OrderBy::MessageKey).lanes(1).on(
+        "noted",
+        move |mut ctx: Context<F::Store>, note: Note| {
+            let tries = Arc::clone(&tries);
+            async move {
+                F::write_effect(ctx.db(), &note.text).await?;
+                match note.text.as_str() {
+                    "bad" => Err(Failure::permanent("it is bad")),
+                    "k1" if tries.fetch_add(1, SeqCst) == 0 => Err(refuse()),
+                    _ => Ok(Outcome::applied()),
+                }
+            }
+        },
+    );
+    run_until(ordered, "all are settled", async |seen| source.backlog() == 0 && seen.in_hand == 0).await;
+    assert_eq!(effects(&setup).await, ["k1", "x"], "parked first, the conflict would have held up what is before it");
+    assert_eq!(states(&setup).await, [("x", DEAD), ("k3", BEHIND), ("bad", DEAD)].map(|(id, s)| (id.to_owned(), s)));
+}
