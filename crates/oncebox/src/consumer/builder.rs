@@ -15,7 +15,7 @@ use oncebox_core::{
     Class, Clock, ConsumerName, Content, KeyStrategy, Message, Outcome, Scope, Source, Store, SystemClock, Template,
 };
 use serde::de::DeserializeOwned;
-use tokio::sync::{RwLock, Semaphore};
+use tokio::sync::RwLock;
 
 use super::breaker::Breaker;
 use super::engine::{Drained, Engine, RunError};
@@ -81,7 +81,6 @@ pub(super) struct Setup<S: Store> {
     /// Tells the parked flow when something is due.
     pub(super) due: Arc<Due>,
     pub(super) breaker: Arc<Breaker>,
-    pub(super) suspects: Arc<Semaphore>,
     /// Held alone by a suspect that is put to the proof.
     pub(super) alone: Arc<RwLock<()>>,
     /// Types that were given two handlers.
@@ -204,7 +203,6 @@ impl<S: ConsumerStore, Src: Source<S>> Consumer<S, Src> {
             flow: Flow::Main,
             due: Arc::default(),
             breaker: Arc::new(Breaker::new(Bounds::default().breaker_sample)),
-            suspects: Arc::new(Semaphore::new(1)),
             alone: Arc::default(),
             twice: Vec::new(),
         };
@@ -416,7 +414,6 @@ impl<S: Store> Setup<S> {
             flow: Flow::Front,
             due: Arc::clone(&self.due),
             breaker: Arc::new(Breaker::new(0)),
-            suspects: Arc::clone(&self.suspects),
             alone: Arc::clone(&self.alone),
             twice: Vec::new(),
         }
@@ -441,7 +438,6 @@ impl<S: Store> Setup<S> {
             flow: Flow::Parked,
             due: Arc::clone(&self.due),
             breaker: Arc::clone(&self.breaker),
-            suspects: Arc::clone(&self.suspects),
             alone: Arc::clone(&self.alone),
             twice: Vec::new(),
         }

@@ -46,8 +46,6 @@ pub(crate) struct Engine<S: ConsumerStore, Src: Source<S>> {
     pub(super) due: Arc<Due>,
     /// Shared by all flows of the consumer.
     pub(super) breaker: Arc<Breaker>,
-    /// One suspect at a time; see `poison`.
-    pub(super) suspects: Arc<Semaphore>,
     /// Held shared by whatever runs, and alone by a suspect that is put to the proof.
     pub(super) alone: Arc<RwLock<()>>,
     pub(super) records: Records,
@@ -167,7 +165,6 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
             flow: setup.flow,
             due: setup.due,
             breaker: setup.breaker,
-            suspects: setup.suspects,
             alone: setup.alone,
             records,
             clock: setup.clock,

@@ -7,14 +7,13 @@
 //! ```
 //!
 //! A process that dies leaves no verdict, so its messages come again, the killer and its neighbours alike. One that has
-//! come several times without a verdict is a suspect: it runs alone, one suspect at a time in each process, and that it
+//! come several times without a verdict is a suspect: it runs alone, the only thing that its process does, and that it
 //! starts is noted in a transaction of its own before. If the process survives, the note goes; a message with too many
 //! notes is parked for a person. First deliveries pay nothing.
 //!
 //! Processes are also killed from outside, and then whichever message is tried first each time looks guilty. So the
 //! proof has a control: after two deaths a process waits before it starts the message, for longer than most handlers
-//! take. Whatever kills processes from outside mostly does so during the wait, and that clears the message. Meanwhile
-//! the process does nothing else, so that no neighbour can be what kills it.
+//! take. Whatever kills processes from outside mostly does so during the wait, and that clears the message.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -59,20 +58,15 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
         groups: &mut VecDeque<Group<Work<S, Src::Receipt>>>,
     ) {
         let engine = Arc::clone(&self.engine);
+        // Nothing else runs in this process meanwhile: whatever kills it is not a neighbour.
+        let _alone = engine.alone.write().await;
         let key = group.works.first().map(|work| parking::key(&engine, work));
         let Some(Ok(key)) = key else { return self.run_group(group, groups).await };
-        let Ok(_turn) = engine.suspects.acquire().await else { return };
         Stats::add(&engine.stats.suspects, 1);
         let key = (engine.records.own, key);
         let died = match self.note(&key, Note::Wait).await {
             Err(error) => return self.broken(group, error, During::Engine, groups).await,
             Ok(died) => died,
-        };
-        // From here on nothing else runs in this process: whatever kills it now is not a neighbour.
-        let (_shared, _all) = if died < WAIT_FROM {
-            (Some(engine.alone.read().await), None)
-        } else {
-            (None, Some(engine.alone.write().await))
         };
         if died >= WAIT_FROM {
             tokio::select! {
