@@ -28,6 +28,7 @@ use super::identity::{Claims, id_hash};
 use super::parking;
 use super::plants;
 use super::routes::{Route, Shape};
+use super::too_old;
 use super::verdict;
 use super::versioned::{self, Sorted, Versioned};
 use super::work::Work;
@@ -52,6 +53,8 @@ pub(super) enum Fate {
     Duplicate(Outcome, Kind),
     /// Its key belongs to another message. Not settled.
     Conflict(Conflict),
+    /// It may have been handled before, and nobody knows. Not settled.
+    TooOld(Failure),
     /// It is set aside in the same transaction: behind another of its order key, or for a missing version.
     Aside(Waits),
     /// It has to wait for a transaction of its own. Not settled.
@@ -222,6 +225,9 @@ async fn inside<S: ConsumerStore, Src: Source<S>>(
     let mut judged = check!(tx, claim(&mut tx, works, &claims, &places).await);
     tx = plants::commit_claims::<S>(tx, engine.bounds.lock_wait_alone).await;
     check!(tx, crashpoint("claimed").await);
+    for (place, failure) in check!(tx, too_old::find(engine, &mut tx, works, &judged.fresh).await) {
+        judged.give_up(place, Fate::TooOld(failure), claims[place]);
+    }
     if engine.order.is_kept() {
         hold_back(&mut judged, works, &claims);
     }
@@ -331,16 +337,13 @@ fn hold_back<S: Store, R>(judged: &mut Judged, works: &[Work<S, R>], claims: &[O
     let mut behind: HashSet<&str> = HashSet::new();
     for (place, work) in works.iter().enumerate() {
         let Some(key) = work.order_key.as_deref() else { continue };
-        if behind.contains(key) && matches!(judged.fates[place], Some(Fate::Conflict(_))) {
+        if behind.contains(key) && matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::TooOld(_))) {
             // Parked now, it would be in the way of what is before it.
             judged.fates[place] = Some(Fate::Later);
-        } else if matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::Later)) {
+        } else if matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::TooOld(_) | Fate::Later)) {
             behind.insert(key);
         } else if behind.contains(key) && judged.fresh.contains(&place) {
-            judged.fresh.retain(|fresh| *fresh != place);
-            judged.fates[place] = Some(Fate::Later);
-            let claimed = claims[place].into_iter().flat_map(Claims::all);
-            judged.take_back.extend(claimed.map(|claim| (claim.consumer, claim.key.clone())));
+            judged.give_up(place, Fate::Later, claims[place]);
         }
     }
 }
@@ -433,6 +436,16 @@ struct Judged {
     outcomes: Vec<(oncebox_core::ConsumerId, oncebox_core::Key, Outcome)>,
     /// Claims to take back: their message is not settled after all.
     take_back: Vec<(oncebox_core::ConsumerId, oncebox_core::Key)>,
+}
+
+impl Judged {
+    /// Gives a fresh message another fate, and its claims back.
+    fn give_up(&mut self, place: usize, fate: Fate, claims: Option<&Claims>) {
+        self.fresh.retain(|fresh| *fresh != place);
+        self.fates[place] = Some(fate);
+        let claimed = claims.into_iter().flat_map(Claims::all);
+        self.take_back.extend(claimed.map(|claim| (claim.consumer, claim.key.clone())));
+    }
 }
 
 async fn claim<S: ConsumerStore, R>(

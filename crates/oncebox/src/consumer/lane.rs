@@ -177,6 +177,9 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
                 }
                 let later = settle::committed(&self.engine, works, fates, hooks).await;
                 self.conflicts(later.conflicts).await;
+                for work in later.unfit {
+                    self.unfit(work).await;
+                }
                 if !later.again.is_empty() {
                     groups.push_front(Group::new(later.again));
                 }

@@ -32,6 +32,7 @@ mod stats;
 mod stop;
 mod stored;
 mod together;
+mod too_old;
 mod verdict;
 mod versioned;
 mod work;

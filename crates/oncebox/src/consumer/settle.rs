@@ -34,6 +34,8 @@ pub enum HookRuns {
 /// Messages of a committed batch that are not settled.
 pub(super) struct Unsettled<S: Store, R> {
     pub(super) conflicts: Vec<(Work<S, R>, Conflict)>,
+    /// With the reason in place of what it takes to handle them.
+    pub(super) unfit: Vec<Work<S, R>>,
     pub(super) again: Vec<Work<S, R>>,
 }
 
@@ -47,13 +49,19 @@ pub(super) async fn committed<S: ConsumerStore, Src: Source<S>>(
     Stats::add(&engine.stats.commits, 1);
     // A hang or an error here is a crash between commit and acknowledgement; the messages come again as duplicates.
     let _ = crashpoint("committed").await;
-    let mut unsettled = Unsettled { conflicts: Vec::new(), again: Vec::new() };
+    let mut unsettled = Unsettled { conflicts: Vec::new(), unfit: Vec::new(), again: Vec::new() };
     let mut settled = Vec::with_capacity(works.len());
     let mut after = Vec::new();
-    for (work, fate) in works.into_iter().zip(fates) {
+    for (mut work, fate) in works.into_iter().zip(fates) {
         let (outcome, duplicate) = match fate {
             Fate::Conflict(conflict) => {
                 unsettled.conflicts.push((work, conflict));
+                continue;
+            }
+            Fate::TooOld(failure) => {
+                Stats::add(&engine.stats.too_old, 1);
+                work.ready = Err(failure);
+                unsettled.unfit.push(work);
                 continue;
             }
             Fate::Later => {

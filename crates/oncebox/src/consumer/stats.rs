@@ -54,6 +54,8 @@ counters! {
     business_duplicates,
     /// Messages whose key belongs to another message.
     conflicts,
+    /// Messages from before the horizon of the consumer, which were not handled.
+    too_old,
     /// Verdicts of failure, each from a run alone.
     failures,
     /// Messages that were set aside to be tried again.

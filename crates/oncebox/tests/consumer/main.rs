@@ -11,6 +11,7 @@ mod drain;
 mod failures;
 mod fixtures;
 mod hooks;
+mod horizon;
 mod once;
 mod order;
 mod parking;
@@ -136,4 +137,8 @@ on_every_store! {
     versions::a_gap_that_must_not_be_is_dead_at_once,
     versions::a_message_without_a_version_is_dead,
     versions::the_next_version_waits_for_a_retry_and_not_for_a_rejection,
+    horizon::what_was_forgotten_is_parked_and_not_applied_again,
+    horizon::what_cannot_have_been_forgotten_is_applied,
+    horizon::what_is_too_old_is_parked_in_its_place,
+    horizon::what_has_a_version_is_known_by_it,
 }
