@@ -9,7 +9,7 @@
 //! It runs in a task of its own and is awaited to its end, so nothing cancels it between begin and commit. It blames
 //! nobody: what a failure means is decided by the lane, from a run alone.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -57,6 +57,8 @@ pub(super) enum Fate {
     TooOld(Failure),
     /// It is set aside in the same transaction: behind another of its order key, or for a missing version.
     Aside(Waits),
+    /// As many of its order key are parked as may be: it goes back to its source. Not settled.
+    HeldBack,
     /// It has to wait for a transaction of its own. Not settled.
     Later,
 }
@@ -349,7 +351,7 @@ fn hold_back<S: Store, R>(judged: &mut Judged, works: &[Work<S, R>], claims: &[O
 }
 
 /// Where order is kept, nothing overtakes a message that is parked: what follows it under its order key is parked behind
-/// it, in the same transaction.
+/// it, in the same transaction. Where enough of a key are parked, the rest stays with its source.
 async fn park_behind<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     tx: &mut S::Tx,
@@ -369,8 +371,34 @@ async fn park_behind<S: ConsumerStore, Src: Source<S>>(
     if blocked.is_empty() {
         return Ok(());
     }
-    let behind = judged.fresh.iter().copied().filter(|place| key(place).is_some_and(|key| blocked.contains(key)));
-    let behind = behind.map(|place| (place, verdict::behind(&works[place].delivery.message))).collect();
+    let max = engine.bounds.parked_per_key_max;
+    let blocked: Vec<&str> = blocked.into_iter().collect();
+    let parked = tx.count_blocking(engine.records.own, &blocked, max).await?;
+    let mut room: HashMap<&str, u64> =
+        blocked.into_iter().zip(parked).map(|(key, parked)| (key, max.saturating_sub(parked))).collect();
+    let mut behind = Vec::new();
+    let mut held_back: HashSet<&str> = HashSet::new();
+    for place in 0..works.len() {
+        let Some(key) = key(&place) else { continue };
+        if !judged.fresh.contains(&place) {
+            if held_back.contains(key) && matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::TooOld(_))) {
+                // Parked now, it would be before what goes back.
+                judged.fates[place] = Some(Fate::Later);
+            }
+            continue;
+        }
+        match room.get_mut(key) {
+            None => {}
+            Some(0) => {
+                held_back.insert(key);
+                judged.give_up(place, Fate::HeldBack, claims[place]);
+            }
+            Some(room) => {
+                *room -= 1;
+                behind.push((place, verdict::behind(&works[place].delivery.message)));
+            }
+        }
+    }
     put_aside(engine, tx, judged, works, claims, behind).await
 }
 

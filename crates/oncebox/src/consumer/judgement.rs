@@ -10,6 +10,7 @@ use oncebox_core::ConsumerStore;
 use oncebox_core::crashpoint::crashpoint;
 use oncebox_core::parked::{Verdict, Waits};
 use oncebox_core::{Class, Failure, Source, StoreError, StoreErrorKind};
+use tokio::time::Instant;
 
 use super::bounds::backoff;
 use super::breaker::Failed;
@@ -26,6 +27,12 @@ const BLOCKED_MAX: usize = 10_000;
 
 /// How long a message stays with its source if it can't be set aside.
 pub(super) const SENT_BACK_FOR: Duration = Duration::from_millis(200);
+
+/// How long a message stays with its source if there is no room to park it behind others.
+const HELD_BACK_FOR: Duration = Duration::from_secs(1);
+
+/// How often a lane says that it holds messages back.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
     /// This message failed, alone.
@@ -105,6 +112,24 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
         let failure = std::mem::replace(&mut work.ready, Err(unfit)).err();
         if let Some(failure) = failure {
             self.failed(work, &failure).await;
+        }
+    }
+
+    /// As many of their order keys are parked as may be: they stay with their source until there is room.
+    pub(super) async fn hold_back(&mut self, works: Works<S, Src>) {
+        let Some(first) = works.first() else { return };
+        Stats::add(&self.engine.stats.held_back, works.len());
+        // Once in a while, and not for each of what may be a flood.
+        if self.held_back_said.is_none_or(|said| said.elapsed() >= SAY_AGAIN) {
+            self.held_back_said = Some(Instant::now());
+            tracing::warn!(
+                consumer = %self.engine.name, message = %first.delivery.message.label(),
+                "{} messages of one order key are parked, which is as many as may be; what follows stays with its source \
+                 until someone looks at the first of them", self.engine.bounds.parked_per_key_max
+            );
+        }
+        for work in works {
+            self.send_back(work, HELD_BACK_FOR, None).await;
         }
     }
 

@@ -36,6 +36,8 @@ pub(super) struct Unsettled<S: Store, R> {
     pub(super) conflicts: Vec<(Work<S, R>, Conflict)>,
     /// With the reason in place of what it takes to handle them.
     pub(super) unfit: Vec<Work<S, R>>,
+    /// To go back to the source, in order.
+    pub(super) held_back: Vec<Work<S, R>>,
     pub(super) again: Vec<Work<S, R>>,
 }
 
@@ -49,7 +51,8 @@ pub(super) async fn committed<S: ConsumerStore, Src: Source<S>>(
     Stats::add(&engine.stats.commits, 1);
     // A hang or an error here is a crash between commit and acknowledgement; the messages come again as duplicates.
     let _ = crashpoint("committed").await;
-    let mut unsettled = Unsettled { conflicts: Vec::new(), unfit: Vec::new(), again: Vec::new() };
+    let mut unsettled =
+        Unsettled { conflicts: Vec::new(), unfit: Vec::new(), held_back: Vec::new(), again: Vec::new() };
     let mut settled = Vec::with_capacity(works.len());
     let mut after = Vec::new();
     for (mut work, fate) in works.into_iter().zip(fates) {
@@ -62,6 +65,10 @@ pub(super) async fn committed<S: ConsumerStore, Src: Source<S>>(
                 Stats::add(&engine.stats.too_old, 1);
                 work.ready = Err(failure);
                 unsettled.unfit.push(work);
+                continue;
+            }
+            Fate::HeldBack => {
+                unsettled.held_back.push(work);
                 continue;
             }
             Fate::Later => {

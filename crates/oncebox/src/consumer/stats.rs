@@ -62,6 +62,8 @@ counters! {
     parked,
     /// Messages that were set aside behind another of their order key.
     parked_behind,
+    /// Arrivals that went back to their source because as many of their order key are parked as may be.
+    held_back,
     /// Arrivals that found a version of their aggregate missing.
     gaps,
     /// Messages older than the state of their aggregate.

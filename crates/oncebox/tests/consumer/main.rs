@@ -123,6 +123,7 @@ on_every_store! {
     behind::a_dead_message_holds_up_its_key_and_no_other,
     behind::what_cannot_be_read_is_parked_in_its_place,
     behind::a_conflict_is_parked_in_its_place,
+    behind::only_so_many_are_parked_behind_one_key,
     breaker::a_dead_dependency_pauses_the_consumer_and_parks_little,
     breaker::a_dead_dependency_does_not_upset_the_order,
     poison::what_kills_its_process_is_parked_and_its_neighbours_are_not,
