@@ -14,15 +14,16 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use super::breaker::Breaker;
-use super::builder::{Classify, Flow, OrderBy, Setup, StartError};
 use super::heartbeat::{self, Held};
 use super::identity::{Identity, Records};
 use super::intake::{self, room_kib};
 use super::lane::Lane;
+use super::order_by::OrderBy;
 use super::outage::{Outage, Pause};
 use super::retry::Retries;
 use super::routes::Routes;
 use super::settle::SettledHook;
+use super::setup::{Classify, Flow, Setup, StartError};
 use super::stop::Stop;
 use super::versioned::Versioned;
 use super::{Bounds, Stats};

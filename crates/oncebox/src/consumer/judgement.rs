@@ -14,10 +14,10 @@ use tokio::time::Instant;
 
 use super::bounds::backoff;
 use super::breaker::Failed;
-use super::builder::Flow;
 use super::lane::{Lane, Works};
 use super::parking::{self, SetAside};
 use super::settle;
+use super::setup::Flow;
 use super::stats::Stats;
 use super::verdict;
 use super::work::Work;
