@@ -239,10 +239,11 @@ async fn inside<S: ConsumerStore, Src: Source<S>>(
         check!(tx, park_behind(engine, &mut tx, &mut judged, works, &claims).await);
     }
     // Also for what is rejected or was applied already: that version is done, and the next one must not wait for it.
-    let sorted = match &engine.versioned {
+    let mut sorted = match &engine.versioned {
         Some(versioned) => check!(tx, by_version(engine, versioned, &mut tx, &mut judged, works, &claims).await),
         None => Sorted::default(),
     };
+    hooks.append(&mut sorted.hooks);
     if let Mode::Instead(outcome) = mode {
         for place in std::mem::take(&mut judged.fresh) {
             judged.fates[place] = Some(Fate::Handled(outcome.clone()));

@@ -11,6 +11,7 @@ use oncebox_core::queue::QueueStore;
 use oncebox_core::{Class, Clock, Content, KeyStrategy, Message, Outcome, Scope, Source, Store};
 use serde::de::DeserializeOwned;
 
+use super::alerts::{Dead, Missing};
 use super::breaker::Breaker;
 use super::engine::{Drained, Engine, RunError};
 use super::order_by::OrderBy;
@@ -170,6 +171,33 @@ impl<S: ConsumerStore, Src: Source<S>> Consumer<S, Src> {
     {
         let hook = Box::new(move |message, outcome| Box::pin(hook(message, outcome)) as _);
         self.setup.hooks.push(Arc::new(SettledHook { runs, hook }));
+        self
+    }
+
+    /// Tells `tell` of each message that is set aside for a person: to page its owner, to call a webhook. After the
+    /// commit, at most once for each time that a message dies; a process that dies in between tells nobody. It holds up
+    /// its lane: hand over what takes long.
+    #[must_use]
+    pub fn on_dead<F, Fut>(mut self, tell: F) -> Self
+    where
+        F: Fn(Dead) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.setup.alerts.on_dead.push(Arc::new(move |dead| Box::pin(tell(dead))));
+        self
+    }
+
+    /// Asks `fetch` for versions that a message has waited for in vain, for as long as [`Gap::Wait`](super::Gap::Wait)
+    /// says. It has them sent again, to the source of this consumer; the message then waits once more for as long, and
+    /// is parked for a person only after that. Asked after the commit, at least once for each message that waits so
+    /// long, unless the process dies.
+    #[must_use]
+    pub fn on_missing<F, Fut>(mut self, fetch: F) -> Self
+    where
+        F: Fn(Missing) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.setup.alerts.on_missing.push(Arc::new(move |missing| Box::pin(fetch(missing))));
         self
     }
 

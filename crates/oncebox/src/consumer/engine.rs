@@ -13,6 +13,7 @@ use oncebox_core::{Clock, ConsumerName, Source, SourceError, StoreError, StoreEr
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
+use super::alerts::Alerts;
 use super::breaker::Breaker;
 use super::heartbeat::{self, Held};
 use super::identity::{Identity, Records};
@@ -40,6 +41,7 @@ pub(crate) struct Engine<S: ConsumerStore, Src: Source<S>> {
     pub(super) order: OrderBy,
     pub(super) constraints: HashSet<String>,
     pub(super) hooks: Vec<Arc<SettledHook>>,
+    pub(super) alerts: Alerts,
     pub(super) versioned: Option<Versioned>,
     pub(super) retries: Retries,
     pub(super) classify: Vec<Classify>,
@@ -160,6 +162,7 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
             order: setup.order,
             constraints: setup.constraints,
             hooks: setup.hooks,
+            alerts: setup.alerts,
             versioned: setup.versioned,
             retries: setup.retries,
             classify: setup.classify,

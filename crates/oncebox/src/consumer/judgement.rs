@@ -184,7 +184,12 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             Some(_) => &stats.dead,
         };
         Stats::add(counter, 1);
+        let alerts = &self.engine.alerts;
+        let told = verdict.map(|verdict| alerts.verdict(self.engine.name.as_str(), &work.delivery.message, verdict));
         settle::acknowledge(&self.engine, vec![work]).await;
+        for hook in told.into_iter().flatten() {
+            settle::run_hook(&self.engine, hook).await;
+        }
         if let Some(delay) = delay {
             self.engine.due.after(delay);
         }

@@ -8,6 +8,7 @@
 //!
 //! What is received is held until it is settled: extended while it waits, given back at a shutdown, never dropped.
 
+mod alerts;
 mod attempt;
 mod batch;
 mod blame;
@@ -39,6 +40,7 @@ mod verdict;
 mod versioned;
 mod work;
 
+pub use alerts::{Dead, Missing};
 pub use bounds::Bounds;
 pub use builder::Consumer;
 pub(crate) use engine::Engine;

@@ -181,12 +181,12 @@ fn unload<S: Store, R>(works: Vec<Work<S, R>>) -> (Vec<oncebox_core::Delivery<R>
 }
 
 /// Best effort: a hook that panics or dawdles harms nobody but itself.
-async fn run_hook<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, hook: Hook) {
+pub(super) async fn run_hook<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, hook: Hook) {
     #[allow(clippy::disallowed_methods, reason = "awaited here; a task so that its panic stays its own")]
     let task = tokio::spawn(tokio::time::timeout(engine.bounds.hook_deadline, hook));
     match task.await {
         Ok(Ok(())) => {}
-        Ok(Err(_)) => tracing::warn!(consumer = %engine.name, "an after-commit hook took too long and was dropped"),
-        Err(_) => tracing::warn!(consumer = %engine.name, "an after-commit hook panicked"),
+        Ok(Err(_)) => tracing::warn!(consumer = %engine.name, "a hook took too long and was dropped"),
+        Err(_) => tracing::warn!(consumer = %engine.name, "a hook panicked"),
     }
 }

@@ -8,6 +8,7 @@ use oncebox_core::store::InvalidName;
 use oncebox_core::{Class, Clock, ConsumerName, Store, SystemClock};
 use tokio::sync::Semaphore;
 
+use super::alerts::Alerts;
 use super::breaker::Breaker;
 use super::identity::Identity;
 use super::order_by::{OrderBy, by_message_key};
@@ -28,6 +29,7 @@ pub(super) struct Setup<S: Store> {
     pub(super) order: OrderBy,
     pub(super) constraints: HashSet<String>,
     pub(super) hooks: Vec<Arc<SettledHook>>,
+    pub(super) alerts: Alerts,
     pub(super) versioned: Option<Versioned>,
     pub(super) retries: Retries,
     pub(super) classify: Vec<Classify>,
@@ -71,6 +73,7 @@ impl<S: Store> Setup<S> {
             order: OrderBy::Nothing,
             constraints: HashSet::new(),
             hooks: Vec::new(),
+            alerts: Alerts::default(),
             versioned: None,
             retries: Retries::default(),
             classify: Vec::new(),
@@ -95,6 +98,7 @@ impl<S: Store> Setup<S> {
             order: self.order.clone(),
             constraints: HashSet::new(),
             hooks: Vec::new(),
+            alerts: self.alerts.clone(),
             versioned: None,
             retries: self.retries.clone(),
             classify: Vec::new(),
@@ -119,6 +123,7 @@ impl<S: Store> Setup<S> {
             order: by_message_key(&self.order),
             constraints: self.constraints.clone(),
             hooks: self.hooks.clone(),
+            alerts: self.alerts.clone(),
             versioned: self.versioned.clone(),
             retries: self.retries.clone(),
             classify: self.classify.clone(),

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has said what it found")]
 
+mod alerts;
 mod bad_input;
 mod batches;
 mod behind;
@@ -138,6 +139,8 @@ on_every_store! {
     versions::a_gap_that_must_not_be_is_dead_at_once,
     versions::a_message_without_a_version_is_dead,
     versions::the_next_version_waits_for_a_retry_and_not_for_a_rejection,
+    alerts::the_owner_is_told_of_what_is_dead_once_it_is,
+    alerts::what_is_missing_is_asked_for_before_it_is_given_up,
     horizon::what_was_forgotten_is_parked_and_not_applied_again,
     horizon::what_cannot_have_been_forgotten_is_applied,
     horizon::what_is_too_old_is_parked_in_its_place,
