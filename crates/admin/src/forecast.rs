@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use oncebox_core::quarantine::{ParkedRow, Remembered};
-use oncebox_core::{Class, OutcomeKind, Timestamp};
+use oncebox_core::{Class, OutcomeKind, Timestamp, horizon};
 use serde::Serialize;
 
 use crate::admin::Readable;
@@ -112,7 +112,7 @@ impl<'j> Judge<'j> {
     }
 
     fn is_forgotten(&self, row: &ParkedRow) -> bool {
-        self.horizon.is_some_and(|horizon| row.message.time <= horizon)
+        horizon::is_forgotten(row.message.time, self.horizon)
     }
 
     /// The answer as a sentence about this message.

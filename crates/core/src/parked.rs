@@ -50,6 +50,14 @@ pub trait Parking {
         order_keys: &[&str],
     ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
 
+    /// For each order key, how many such messages are there. Nobody counts further than `max`.
+    fn count_blocking(
+        &mut self,
+        consumer: ConsumerId,
+        order_keys: &[&str],
+        max: u64,
+    ) -> impl Future<Output = Result<Vec<u64>, StoreError>> + Send;
+
     /// Leases up to `max` rows that are due, the longest due first. A row whose order key has an earlier row is not
     /// due.
     fn lease_parked(&mut self, request: &ParkLease)

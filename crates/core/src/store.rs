@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use crate::claim::{Claim, ClaimRequest};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::horizon::HorizonStore;
 use crate::key::Key;
 use crate::outcome::Outcome;
 use crate::parked::ParkStore;
@@ -54,10 +55,10 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     fn read_error(&self, error: &(dyn Error + 'static)) -> Option<DriverError>;
 }
 
-/// A store that a consumer can run on: it can also set messages aside and keep versions.
-pub trait ConsumerStore: ParkStore + VersionStore {}
+/// A store that a consumer can run on: it can also set messages aside, keep versions, and say how far back it remembers.
+pub trait ConsumerStore: ParkStore + VersionStore + HorizonStore {}
 
-impl<S: ParkStore + VersionStore> ConsumerStore for S {}
+impl<S: ParkStore + VersionStore + HorizonStore> ConsumerStore for S {}
 
 /// A connection that is not in a transaction.
 pub trait Session: fmt::Debug + Send + 'static {

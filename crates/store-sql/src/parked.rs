@@ -39,6 +39,26 @@ impl<D: Dialect> Parking for SqlTx<D> {
         bounded(patience, is_blocked(db, &queries.parked, consumer, order_keys)).await
     }
 
+    async fn count_blocking(
+        &mut self,
+        consumer: ConsumerId,
+        order_keys: &[&str],
+        max: u64,
+    ) -> Result<Vec<u64>, StoreError> {
+        if order_keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let patience = self.patience();
+        let (queries, _, db) = self.parts();
+        let call = Call::new("count parked messages", &queries.parked.count_blocking)
+            .value(consumer.0)
+            .value(i64::try_from(max).unwrap_or(i64::MAX))
+            .column(order_keys.iter().map(|key| Some(order_hash(key))))
+            .column(order_keys.iter().map(|key| Some(key.as_bytes())));
+        let rows = bounded(patience, call.fetch(db)).await?;
+        rows.into_iter().map(|mut row| row.int()).collect()
+    }
+
     async fn lease_parked(&mut self, request: &ParkLease) -> Result<Vec<LeasedPark>, StoreError> {
         let patience = self.patience();
         let (queries, now, db) = self.parts();

@@ -87,6 +87,7 @@ pub(crate) struct LaneQueries {
 pub(crate) struct ParkedQueries {
     pub(crate) park: Query,
     pub(crate) is_blocked: Query,
+    pub(crate) count_blocking: Query,
     pub(crate) pick: Query,
     pub(crate) take: Query,
     pub(crate) extend: Query,

@@ -31,6 +31,10 @@ const PLANS: &[(&str, &str)] = &[
         include_str!("../src/queries/sqlite/parked/is_blocked.sql"),
         "oncebox_parked_blocking (consumer=? AND order_hash=?)",
     ),
+    (
+        include_str!("../src/queries/sqlite/parked/count_blocking.sql"),
+        "oncebox_parked_blocking (consumer=? AND order_hash=?)",
+    ),
     (include_str!("../src/queries/sqlite/parked/pick.sql"), "oncebox_parked_due (consumer=? AND due_at<?)"),
     (
         include_str!("../src/queries/sqlite/parked/pick.sql"),

@@ -56,4 +56,5 @@ on_every_store! {
     ten_thousand::killed_half_way_and_carried_on_by_two_others_each_is_applied_once,
     ten_thousand::two_operators_who_replay_the_same_apply_each_once,
     with_a_consumer::what_a_consumer_quarantined_is_replayed_to_the_mended_one,
+    with_a_consumer::what_was_too_old_at_intake_is_replayed_by_force_only,
 }

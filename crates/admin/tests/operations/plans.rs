@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use oncebox_admin::{DryRan, DryRun, Error, Forecast, ReplayOptions};
 use oncebox_core::horizon::Consumers;
@@ -81,6 +82,7 @@ where
     let mut old = dead(us, old);
     // It was handled, its record was deleted, and then it came back from a broker's dead-letter queue.
     apply_before(store, &old).await;
+    setup.advance(Duration::from_secs(100 * 365 * 24 * 3600)).await;
     let mut tx = begin(store).await;
     let horizon = tx.expire(us, far_future(), 100).await.unwrap().horizon.unwrap();
     commit(tx).await;

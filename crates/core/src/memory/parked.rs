@@ -173,6 +173,20 @@ impl Parking for MemoryTx {
         Ok(order_keys.iter().map(|key| blocked.contains(key)).collect())
     }
 
+    async fn count_blocking(
+        &mut self,
+        consumer: ConsumerId,
+        order_keys: &[&str],
+        max: u64,
+    ) -> Result<Vec<u64>, StoreError> {
+        let rows = &self.usable("count parked messages")?.state().parked.rows;
+        let count = |key: &&str| {
+            let counts = |row: &&Row| row.park.consumer == consumer && row.park.order_key.as_deref() == Some(*key);
+            (rows.values().filter(|row| row.blocks()).filter(counts).count() as u64).min(max)
+        };
+        Ok(order_keys.iter().map(count).collect())
+    }
+
     async fn lease_parked(&mut self, request: &ParkLease) -> Result<Vec<LeasedPark>, StoreError> {
         let now = self.now();
         let db = self.usable("lease parked messages")?;

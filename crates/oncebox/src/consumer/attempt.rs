@@ -9,7 +9,7 @@
 //! It runs in a task of its own and is awaited to its end, so nothing cancels it between begin and commit. It blames
 //! nobody: what a failure means is decided by the lane, from a run alone.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use oncebox_core::ConsumerStore;
@@ -26,6 +26,7 @@ use super::handling;
 use super::identity::{Claims, id_hash};
 use super::parking;
 use super::plants;
+use super::too_old;
 use super::verdict;
 use super::versioned::{self, Sorted, Versioned};
 use super::work::Work;
@@ -49,8 +50,12 @@ pub(super) enum Fate {
     Duplicate(Outcome, Kind),
     /// Its key belongs to another message. Not settled.
     Conflict(Conflict),
+    /// It may have been handled before, and nobody knows. Not settled.
+    TooOld(Failure),
     /// It is set aside in the same transaction: behind another of its order key, or for a missing version.
     Aside(Waits),
+    /// As many of its order key are parked as may be: it goes back to its source. Not settled.
+    HeldBack,
     /// It has to wait for a transaction of its own. Not settled.
     Later,
     /// It failed among others, and what it did was undone. It runs alone next. Not settled.
@@ -224,6 +229,9 @@ async fn inside<S: ConsumerStore, Src: Source<S>>(
     let mut judged = check!(tx, claim(&mut tx, works, &claims, &places).await);
     tx = plants::commit_claims::<S>(tx, engine.bounds.lock_wait_alone).await;
     check!(tx, crashpoint("claimed").await);
+    for (place, failure) in check!(tx, too_old::find(engine, &mut tx, works, &judged.fresh).await) {
+        judged.leave(place, Fate::TooOld(failure), claims[place]);
+    }
     if engine.order.is_kept() {
         hold_back(&mut judged, works, &claims);
     }
@@ -232,16 +240,18 @@ async fn inside<S: ConsumerStore, Src: Source<S>>(
         check!(tx, park_behind(engine, &mut tx, &mut judged, works, &claims).await);
     }
     // Also for what is rejected or was applied already: that version is done, and the next one must not wait for it.
-    let sorted = match &engine.versioned {
+    let mut sorted = match &engine.versioned {
         Some(versioned) => check!(tx, by_version(engine, versioned, &mut tx, &mut judged, works, &claims).await),
         None => Sorted::default(),
     };
+    let mut hooks = std::mem::take(&mut sorted.hooks);
     if let Mode::Instead(outcome) = mode {
         for place in std::mem::take(&mut judged.fresh) {
             judged.fates[place] = Some(Fate::Handled(outcome.clone()));
         }
     }
-    let (mut tx, hooks) = handling::handle(engine, tx, works, &claims, &mut judged, marks).await?;
+    let (mut tx, added) = handling::handle(engine, tx, works, &claims, &mut judged, marks).await?;
+    hooks.extend(added);
     check!(tx, crashpoint("handled").await);
 
     let fates = conclude(&places, judged.fates);
@@ -281,20 +291,19 @@ fn hold_back<S: Store, R>(judged: &mut Judged, works: &[Work<S, R>], claims: &[O
     let mut behind: HashSet<&str> = HashSet::new();
     for (place, work) in works.iter().enumerate() {
         let Some(key) = work.order_key.as_deref() else { continue };
-        if behind.contains(key) && matches!(judged.fates[place], Some(Fate::Conflict(_))) {
+        if behind.contains(key) && matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::TooOld(_))) {
             // Parked now, it would be in the way of what is before it.
             judged.fates[place] = Some(Fate::Later);
-        } else if matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::Later)) {
+        } else if matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::TooOld(_) | Fate::Later)) {
             behind.insert(key);
         } else if behind.contains(key) && judged.fresh.contains(&place) {
-            judged.fresh.retain(|fresh| *fresh != place);
             judged.leave(place, Fate::Later, claims[place]);
         }
     }
 }
 
 /// Where order is kept, nothing overtakes a message that is parked: what follows it under its order key is parked behind
-/// it, in the same transaction.
+/// it, in the same transaction. Where enough of a key are parked, the rest stays with its source.
 async fn park_behind<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     tx: &mut S::Tx,
@@ -314,8 +323,34 @@ async fn park_behind<S: ConsumerStore, Src: Source<S>>(
     if blocked.is_empty() {
         return Ok(());
     }
-    let behind = judged.fresh.iter().copied().filter(|place| key(place).is_some_and(|key| blocked.contains(key)));
-    let behind = behind.map(|place| (place, verdict::behind(&works[place].delivery.message))).collect();
+    let max = engine.bounds.parked_per_key_max;
+    let blocked: Vec<&str> = blocked.into_iter().collect();
+    let parked = tx.count_blocking(engine.records.own, &blocked, max).await?;
+    let mut room: HashMap<&str, u64> =
+        blocked.into_iter().zip(parked).map(|(key, parked)| (key, max.saturating_sub(parked))).collect();
+    let mut behind = Vec::new();
+    let mut held_back: HashSet<&str> = HashSet::new();
+    for place in 0..works.len() {
+        let Some(key) = key(&place) else { continue };
+        if !judged.fresh.contains(&place) {
+            if held_back.contains(key) && matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::TooOld(_))) {
+                // Parked now, it would be before what goes back.
+                judged.fates[place] = Some(Fate::Later);
+            }
+            continue;
+        }
+        match room.get_mut(key) {
+            None => {}
+            Some(0) => {
+                held_back.insert(key);
+                judged.leave(place, Fate::HeldBack, claims[place]);
+            }
+            Some(room) => {
+                *room -= 1;
+                behind.push((place, verdict::behind(&works[place].delivery.message)));
+            }
+        }
+    }
     put_aside(engine, tx, judged, works, claims, behind).await
 }
 
@@ -384,8 +419,9 @@ pub(super) struct Judged {
 }
 
 impl Judged {
-    /// A message is not settled after all; its claims are taken back.
+    /// A fresh message is not settled after all; its claims are taken back.
     pub(super) fn leave(&mut self, place: usize, fate: Fate, claims: Option<&Claims>) {
+        self.fresh.retain(|fresh| *fresh != place);
         self.fates[place] = Some(fate);
         let claimed = claims.into_iter().flat_map(Claims::all);
         self.take_back.extend(claimed.map(|claim| (claim.consumer, claim.key.clone())));

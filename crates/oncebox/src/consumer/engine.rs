@@ -13,16 +13,18 @@ use oncebox_core::{Clock, ConsumerName, Source, SourceError, StoreError, StoreEr
 use tokio::sync::{RwLock, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
+use super::alerts::Alerts;
 use super::breaker::Breaker;
-use super::builder::{Classify, Flow, OrderBy, Setup, StartError};
 use super::heartbeat::{self, Held};
 use super::identity::{Identity, Records};
 use super::intake::{self, room_kib};
 use super::lane::Lane;
+use super::order_by::OrderBy;
 use super::outage::{Outage, Pause};
 use super::retry::Retries;
 use super::routes::Routes;
 use super::settle::SettledHook;
+use super::setup::{Classify, Flow, Setup, StartError};
 use super::stop::Stop;
 use super::versioned::Versioned;
 use super::{Bounds, Stats};
@@ -39,6 +41,7 @@ pub(crate) struct Engine<S: ConsumerStore, Src: Source<S>> {
     pub(super) order: OrderBy,
     pub(super) constraints: HashSet<String>,
     pub(super) hooks: Vec<Arc<SettledHook>>,
+    pub(super) alerts: Alerts,
     pub(super) versioned: Option<Versioned>,
     pub(super) retries: Retries,
     pub(super) classify: Vec<Classify>,
@@ -159,6 +162,7 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
             order: setup.order,
             constraints: setup.constraints,
             hooks: setup.hooks,
+            alerts: setup.alerts,
             versioned: setup.versioned,
             retries: setup.retries,
             classify: setup.classify,

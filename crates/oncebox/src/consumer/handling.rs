@@ -89,7 +89,7 @@ pub(super) async fn handle<S: ConsumerStore, Src: Source<S>>(
             waiting.push_front(turn);
         }
         judged.leave(place, Fate::Suspect, claims[place]);
-        // Nothing overtakes it: neither what waits nor what failed before it did, or is to be parked for a conflict.
+        // Nothing overtakes it: neither what waits nor what failed before it did, or is to be parked for what it is.
         let is_behind = |other: usize| other > place && works[other].shares_order_with(&works[place]);
         waiting.retain_mut(|turn| {
             let (behind, free): (Vec<usize>, _) = turn.places.iter().partition(|&&other| is_behind(other));
@@ -100,7 +100,7 @@ pub(super) async fn handle<S: ConsumerStore, Src: Source<S>>(
             !turn.places.is_empty()
         });
         for (other, fate) in judged.fates.iter_mut().enumerate() {
-            if matches!(fate, Some(Fate::Suspect | Fate::Conflict(_))) && is_behind(other) {
+            if matches!(fate, Some(Fate::Suspect | Fate::Conflict(_) | Fate::TooOld(_))) && is_behind(other) {
                 *fate = Some(Fate::Later);
             }
         }

@@ -10,10 +10,10 @@ use oncebox_core::{Delivery, Failure, Release, Source, SourceErrorKind};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::breaker::Admission;
-use super::builder::Flow;
 use super::heartbeat::Held;
 use super::outage::Pause;
 use super::plants;
+use super::setup::Flow;
 use super::stats::{InHand, Stats};
 use super::work::{Ready, Room, Work};
 use super::{Engine, OrderBy};

@@ -15,6 +15,7 @@ use std::time::Duration;
 use oncebox_core::ConsumerStore;
 use oncebox_core::{Class, Failure, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind, planted};
 use tokio::sync::{Mutex, mpsc};
+use tokio::time::Instant;
 
 use super::Engine;
 use super::attempt::{During, End, Fate, Mode, attempt};
@@ -45,6 +46,8 @@ pub(super) struct Lane<S: ConsumerStore, Src: Source<S>> {
     /// Order keys whose head went back to the source, each with the wave from which on its messages come in order
     /// again.
     pub(super) blocked: HashMap<Arc<str>, u64>,
+    /// When the lane last said that it holds messages back.
+    pub(super) held_back_said: Option<Instant>,
     /// What a shutdown left: given back once nothing more is received, or it would be received again.
     pub(super) left: Works<S, Src>,
 }
@@ -77,7 +80,17 @@ const SHAKEN_MAX: u32 = 2;
 impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
     pub(super) fn new(engine: Arc<Engine<S, Src>>, feed: Feed<S, Src::Receipt>) -> Self {
         let pace = Pace::new(engine.bounds.batch_messages_max);
-        Self { engine, feed, session: None, lost: 0, pace, conflicts: 0, blocked: HashMap::new(), left: Vec::new() }
+        Self {
+            engine,
+            feed,
+            session: None,
+            lost: 0,
+            pace,
+            conflicts: 0,
+            blocked: HashMap::new(),
+            held_back_said: None,
+            left: Vec::new(),
+        }
     }
 
     /// Runs until the feed ends. Once a shutdown is asked for, what has not begun is released.
@@ -184,6 +197,10 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
                 }
                 let later = settle::committed(&self.engine, works, fates, hooks).await;
                 self.conflicts(later.conflicts).await;
+                for work in later.unfit {
+                    self.unfit(work).await;
+                }
+                self.hold_back(later.held_back).await;
                 if !later.again.is_empty() {
                     groups.push_front(Group::new(later.again));
                 }

@@ -21,11 +21,13 @@ use oncebox_core::{
     ConsumerName, Coordinate, Delivery, Failure, Key, KeyStrategy, Message, Release, Source, SourceError, StoreError,
 };
 
-use super::builder::{Consumer, Setup, by_message_key};
+use super::builder::Consumer;
 use super::engine::{Drained, Engine, RunError};
 use super::identity::{Identity, Records};
+use super::order_by::by_message_key;
 use super::parking;
 use super::routes::{Route, Routes, Shape};
+use super::setup::Setup;
 use super::stats::Stats;
 use super::stop::Stop;
 use super::together::{Running, together};

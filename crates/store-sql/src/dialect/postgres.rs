@@ -416,6 +416,7 @@ impl Dialect for PostgresDialect {
             parked: ParkedQueries {
                 park: query(include_str!("../queries/postgres/parked/park.sql")),
                 is_blocked: query(include_str!("../queries/postgres/parked/is_blocked.sql")),
+                count_blocking: query(include_str!("../queries/postgres/parked/count_blocking.sql")),
                 pick: query(include_str!("../queries/postgres/parked/pick.sql")),
                 take: query(include_str!("../queries/postgres/parked/take.sql")),
                 extend: query(include_str!("../queries/postgres/parked/extend.sql")),

@@ -366,6 +366,7 @@ impl Dialect for SqliteDialect {
             parked: ParkedQueries {
                 park: query(include_str!("../queries/sqlite/parked/park.sql")),
                 is_blocked: query(include_str!("../queries/sqlite/parked/is_blocked.sql")),
+                count_blocking: query(include_str!("../queries/sqlite/parked/count_blocking.sql")),
                 pick: query(include_str!("../queries/sqlite/parked/pick.sql")),
                 take: query(include_str!("../queries/sqlite/parked/take.sql")),
                 extend: query(include_str!("../queries/sqlite/parked/extend.sql")),

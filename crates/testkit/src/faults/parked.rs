@@ -17,6 +17,15 @@ impl<S: ParkStore> Parking for FaultyTx<S> {
         on_transaction!(self, "is-blocked", self.inner.is_blocked(consumer, order_keys))
     }
 
+    async fn count_blocking(
+        &mut self,
+        consumer: ConsumerId,
+        order_keys: &[&str],
+        max: u64,
+    ) -> Result<Vec<u64>, StoreError> {
+        on_transaction!(self, "count-blocking", self.inner.count_blocking(consumer, order_keys, max))
+    }
+
     async fn lease_parked(&mut self, request: &ParkLease) -> Result<Vec<LeasedPark>, StoreError> {
         on_transaction!(self, "lease-parked", self.inner.lease_parked(request))
     }

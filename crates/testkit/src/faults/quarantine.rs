@@ -91,6 +91,10 @@ impl<S: Store<Tx: Consumers>> Consumers for FaultyTx<S> {
         on_transaction!(self, "consumers", self.inner.consumers())
     }
 
+    async fn horizon(&mut self, consumer: ConsumerId) -> Result<Option<Timestamp>, StoreError> {
+        on_transaction!(self, "horizon", self.inner.horizon(consumer))
+    }
+
     async fn expire(
         &mut self,
         consumer: ConsumerId,

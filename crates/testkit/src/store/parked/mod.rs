@@ -70,6 +70,7 @@ macro_rules! parked_suite {
             a_row_that_turns_to_a_gap_lets_the_next_go,
             an_order_key_is_blocked_while_a_row_of_it_is_there,
             a_claim_hides_no_blocked_order_key,
+            what_blocks_an_order_key_is_counted,
             long_and_hostile_order_keys_block_only_themselves,
             an_order_key_blocks_in_its_consumer_only,
             an_end_that_is_not_committed_lets_nobody_pass,

@@ -129,6 +129,22 @@ pub async fn a_claim_hides_no_blocked_order_key<F: StoreFixture<Store: ParkStore
     }
 }
 
+/// What blocks an order key is counted, up to a bound: not what waits for a gap, and not what is another consumer's.
+pub async fn what_blocks_an_order_key_is_counted<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let (billing, other) = (consumer(store, "billing").await, consumer(store, "other").await);
+    let row = |text: &str, waits| in_order(billing, "a", text, waits);
+    add(store, &[row("a1", Waits::Person), row("a2", Waits::Turn), row("a3", Waits::Gap(LEASE)), row("a4", NOW)]).await;
+    add(store, &[in_order(billing, "b", "b1", NOW), in_order(other, "a", "a1", NOW)]).await;
+    for (max, expected) in [(100, [1, 3, 0, 3]), (2, [1, 2, 0, 2]), (0, [0; 4])] {
+        let mut tx = begin(store).await;
+        let counted = tx.count_blocking(billing, &["b", "a", "c", "a"], max).await;
+        assert_eq!(counted.expect("parked messages can be counted"), expected);
+        assert!(tx.count_blocking(billing, &[], max).await.expect("nothing can be counted").is_empty());
+        tx.rollback().await;
+    }
+}
+
 /// Order keys are compared as they are, at any length; an empty one is one, and none is none.
 pub async fn long_and_hostile_order_keys_block_only_themselves<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
     let store = &setup.store;

@@ -52,6 +52,8 @@ macro_rules! quarantine_suite {
             the_audit_log_keeps_what_was_committed,
             expiry_moves_the_horizon_and_spares_what_is_parked,
             an_expiry_that_rolled_back_never_was,
+            young_records_are_not_deleted,
+            whoever_claims_what_expires_sees_the_horizon,
         ] }
     };
 }
