@@ -9,26 +9,23 @@
 //! It runs in a task of its own and is awaited to its end, so nothing cancels it between begin and commit. It blames
 //! nobody: what a failure means is decided by the lane, from a run alone.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use oncebox_core::ConsumerStore;
-use oncebox_core::claim::{Claim, ClaimRequest, Conflict, Earlier};
 use oncebox_core::crashpoint::crashpoint;
-use oncebox_core::parked::{Parking, Verdict, Waits};
 use oncebox_core::store::{Ended, Inbox, Session, Transaction};
-use oncebox_core::{Failure, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind, planted};
+use oncebox_core::{Failure, Outcome, Source, Store, StoreError, StoreErrorKind, planted};
 
 use super::Engine;
-use super::batch::{Place, collapse};
+use super::aside::{by_version, park_behind};
+use super::batch::collapse;
 use super::blame::{self, Blame};
+use super::fate::{Fate, Kind, claim, conclude, hold_back};
 use super::handling;
-use super::identity::{Claims, id_hash};
-use super::parking;
+use super::identity::Claims;
 use super::plants;
 use super::too_old;
-use super::verdict;
-use super::versioned::{self, Sorted, Versioned};
+use super::versioned::Sorted;
 use super::work::Work;
 use crate::context::Hook;
 
@@ -39,45 +36,6 @@ pub(super) enum Mode {
     Handle,
     /// Record this instead: the effect was there already, or the business refuses it.
     Instead(Outcome),
-}
-
-/// What became of a message in a transaction that committed.
-#[derive(Debug)]
-pub(super) enum Fate {
-    /// Its handler ran.
-    Handled(Outcome),
-    /// It was handled before.
-    Duplicate(Outcome, Kind),
-    /// Its key belongs to another message. Not settled.
-    Conflict(Conflict),
-    /// It may have been handled before, and nobody knows. Not settled.
-    TooOld(Failure),
-    /// It is set aside in the same transaction: behind another of its order key, or for a missing version.
-    Aside(Waits),
-    /// As many of its order key are parked as may be: it goes back to its source. Not settled.
-    HeldBack,
-    /// It has to wait for a transaction of its own. Not settled.
-    Later,
-    /// It failed among others, and what it did was undone. It runs alone next. Not settled.
-    Suspect,
-}
-
-/// Which kind of duplicate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// The same message again.
-    Transport,
-    /// Another message with the same intent.
-    Business,
-    /// Our own earlier commit, whose answer was lost: it went through.
-    Ours,
-}
-
-impl Fate {
-    /// Whether the source may forget the message.
-    pub(super) fn is_settled(&self) -> bool {
-        matches!(self, Self::Handled(_) | Self::Duplicate(..) | Self::Aside(_))
-    }
 }
 
 /// How an attempt ended.
@@ -283,267 +241,4 @@ async fn inside<S: ConsumerStore, Src: Source<S>>(
     let hooks = plants::run_hooks_early(hooks).await;
     check!(tx, crashpoint("flushed").await);
     Ok((tx, fates, hooks))
-}
-
-/// Where order is kept, nothing overtakes a message that stays behind: what follows a conflict or a late one under
-/// its order key waits as well.
-fn hold_back<S: Store, R>(judged: &mut Judged, works: &[Work<S, R>], claims: &[Option<&Claims>]) {
-    let mut behind: HashSet<&str> = HashSet::new();
-    for (place, work) in works.iter().enumerate() {
-        let Some(key) = work.order_key.as_deref() else { continue };
-        if behind.contains(key) && matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::TooOld(_))) {
-            // Parked now, it would be in the way of what is before it.
-            judged.fates[place] = Some(Fate::Later);
-        } else if matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::TooOld(_) | Fate::Later)) {
-            behind.insert(key);
-        } else if behind.contains(key) && judged.fresh.contains(&place) {
-            judged.leave(place, Fate::Later, claims[place]);
-        }
-    }
-}
-
-/// Where order is kept, nothing overtakes a message that is parked: what follows it under its order key is parked behind
-/// it, in the same transaction. Where enough of a key are parked, the rest stays with its source.
-async fn park_behind<S: ConsumerStore, Src: Source<S>>(
-    engine: &Engine<S, Src>,
-    tx: &mut S::Tx,
-    judged: &mut Judged,
-    works: &[Work<S, Src::Receipt>],
-    claims: &[Option<&Claims>],
-) -> Result<(), StoreError> {
-    let key = |place: &usize| works[*place].order_key.as_deref();
-    let keys: BTreeSet<&str> = judged.fresh.iter().filter_map(key).collect();
-    if keys.is_empty() {
-        return Ok(());
-    }
-    let keys: Vec<&str> = keys.into_iter().collect();
-    let is_blocked = tx.is_blocked(engine.records.own, &keys).await?;
-    let blocked: HashSet<&str> =
-        keys.into_iter().zip(is_blocked).filter(|(_, blocked)| *blocked).map(|(key, _)| key).collect();
-    if blocked.is_empty() {
-        return Ok(());
-    }
-    let max = engine.bounds.parked_per_key_max;
-    let blocked: Vec<&str> = blocked.into_iter().collect();
-    let parked = tx.count_blocking(engine.records.own, &blocked, max).await?;
-    let mut room: HashMap<&str, u64> =
-        blocked.into_iter().zip(parked).map(|(key, parked)| (key, max.saturating_sub(parked))).collect();
-    let mut behind = Vec::new();
-    let mut held_back: HashSet<&str> = HashSet::new();
-    for place in 0..works.len() {
-        let Some(key) = key(&place) else { continue };
-        if !judged.fresh.contains(&place) {
-            if held_back.contains(key) && matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::TooOld(_))) {
-                // Parked now, it would be before what goes back.
-                judged.fates[place] = Some(Fate::Later);
-            }
-            continue;
-        }
-        match room.get_mut(key) {
-            None => {}
-            Some(0) => {
-                held_back.insert(key);
-                judged.leave(place, Fate::HeldBack, claims[place]);
-            }
-            Some(room) => {
-                *room -= 1;
-                behind.push((place, verdict::behind(&works[place].delivery.message)));
-            }
-        }
-    }
-    put_aside(engine, tx, judged, works, claims, behind).await
-}
-
-/// Takes out what versions say is not to be run.
-async fn by_version<S: ConsumerStore, Src: Source<S>>(
-    engine: &Engine<S, Src>,
-    versioned: &Versioned,
-    tx: &mut S::Tx,
-    judged: &mut Judged,
-    works: &[Work<S, Src::Receipt>],
-    claims: &[Option<&Claims>],
-) -> Result<Sorted, StoreError> {
-    let mut sorted = versioned::sort_out(engine, versioned, tx, works, &judged.fresh).await?;
-    for (place, outcome) in std::mem::take(&mut sorted.ended) {
-        judged.fresh.retain(|fresh| *fresh != place);
-        judged.fates[place] = Some(Fate::Handled(outcome));
-    }
-    let aside = std::mem::take(&mut sorted.aside);
-    put_aside(engine, tx, judged, works, claims, aside).await?;
-    Ok(sorted)
-}
-
-/// Sets fresh messages aside in the transaction that claimed them: their records say so, and their rows are added, or
-/// put back where they come from there.
-async fn put_aside<S: ConsumerStore, Src: Source<S>>(
-    engine: &Engine<S, Src>,
-    tx: &mut S::Tx,
-    judged: &mut Judged,
-    works: &[Work<S, Src::Receipt>],
-    claims: &[Option<&Claims>],
-    aside: Vec<(usize, Verdict)>,
-) -> Result<(), StoreError> {
-    let (mut added, mut back) = (Vec::new(), Vec::new());
-    for (place, verdict) in aside {
-        judged.fresh.retain(|fresh| *fresh != place);
-        judged.fates[place] = Some(Fate::Aside(verdict.waits));
-        if let Some(claims) = claims[place] {
-            let parked = Outcome::of(OutcomeKind::Parked);
-            judged.outcomes.push((claims.first.consumer, claims.first.key.clone(), parked));
-            judged.take_back.extend(claims.business.iter().map(|claim| (claim.consumer, claim.key.clone())));
-        }
-        match works[place].delivery.parked {
-            Some(parked) => back.push((parked.receipt, verdict)),
-            None => added.push(parking::claimed(engine, &works[place], verdict)?),
-        }
-    }
-    if !added.is_empty() {
-        tx.park(&added).await?;
-    }
-    if !back.is_empty() {
-        tx.put_back(&back).await?;
-    }
-    Ok(())
-}
-
-/// What the claims of a batch came to.
-pub(super) struct Judged {
-    /// `None`: fresh, or not known before its leader's is.
-    pub(super) fates: Vec<Option<Fate>>,
-    /// The places whose handlers are to run.
-    pub(super) fresh: Vec<usize>,
-    /// Outcomes to keep beside the claims.
-    outcomes: Vec<(oncebox_core::ConsumerId, oncebox_core::Key, Outcome)>,
-    /// Claims to take back: their message is not settled after all.
-    take_back: Vec<(oncebox_core::ConsumerId, oncebox_core::Key)>,
-}
-
-impl Judged {
-    /// A fresh message is not settled after all; its claims are taken back.
-    pub(super) fn leave(&mut self, place: usize, fate: Fate, claims: Option<&Claims>) {
-        self.fresh.retain(|fresh| *fresh != place);
-        self.fates[place] = Some(fate);
-        let claimed = claims.into_iter().flat_map(Claims::all);
-        self.take_back.extend(claimed.map(|claim| (claim.consumer, claim.key.clone())));
-    }
-}
-
-async fn claim<S: ConsumerStore, R>(
-    tx: &mut S::Tx,
-    works: &[Work<S, R>],
-    claims: &[Option<&Claims>],
-    places: &[Place],
-) -> Result<Judged, StoreError> {
-    let fates = places.iter().map(|place| (*place == Place::Later).then_some(Fate::Later)).collect();
-    let mut judged = Judged { fates, fresh: Vec::new(), outcomes: Vec::new(), take_back: Vec::new() };
-    judged.fresh.extend((0..works.len()).filter(|&place| claims[place].is_none()));
-    let leaders: Vec<(usize, &Claims)> = (claims.iter().enumerate())
-        .filter(|(place, _)| places[*place] == Place::Leader)
-        .filter_map(|(place, claims)| Some((place, (*claims)?)))
-        .collect();
-    let requests: Vec<ClaimRequest> = leaders.iter().flat_map(|(_, claims)| claims.all().cloned()).collect();
-    let answers = match requests.as_slice() {
-        [] => Vec::new(),
-        _ if planted::is("claim-skipped") => vec![Claim::Fresh; requests.len()],
-        requests => tx.claim(requests).await?,
-    };
-    let answers = reclaim(tx, works, &leaders, answers).await?;
-    let mut answers = answers.into_iter();
-    let mut answer = || answers.next().unwrap_or(Claim::Undecided);
-    for (place, claims) in leaders {
-        let (first, business) = (answer(), claims.business.as_ref().map(|_| answer()));
-        let own = || (claims.first.consumer, claims.first.key.clone());
-        judged.fates[place] = match (first, business) {
-            (Claim::Undecided, _) | (_, Some(Claim::Undecided)) => {
-                let label = works[place].delivery.message.label().to_string();
-                let why = "its record came and went; claim again";
-                return Err(StoreError::new(StoreErrorKind::Contended, format!("claim message {label}"), why));
-            }
-            (Claim::Fresh, None | Some(Claim::Fresh)) => {
-                judged.fresh.push(place);
-                None
-            }
-            (Claim::Fresh, Some(Claim::Duplicate(earlier))) => {
-                // Remember it under its own id too: its next redelivery is then a plain transport duplicate.
-                let (consumer, key) = own();
-                judged.outcomes.push((consumer, key, earlier.outcome.clone()));
-                Some(Fate::Duplicate(earlier.outcome, Kind::Business))
-            }
-            (Claim::Fresh, Some(Claim::Conflict(conflict))) => {
-                judged.take_back.push(own());
-                Some(Fate::Conflict(conflict))
-            }
-            (first, business) => {
-                // The first key decides. A business key that was free (its record had expired) must not stay ours.
-                if business == Some(Claim::Fresh) {
-                    judged.take_back.extend(claims.business.as_ref().map(|b| (b.consumer, b.key.clone())));
-                }
-                match first {
-                    Claim::Duplicate(earlier) => {
-                        let kind = kind(claims, &earlier, &works[place]);
-                        Some(Fate::Duplicate(earlier.outcome, kind))
-                    }
-                    Claim::Conflict(conflict) => Some(Fate::Conflict(conflict)),
-                    _ => Some(Fate::Later),
-                }
-            }
-        };
-    }
-    judged.fresh.sort_unstable();
-    Ok(judged)
-}
-
-/// A message that was parked and is tried again finds its own record: that becomes a claim again, once.
-async fn reclaim<S: ConsumerStore, R>(
-    tx: &mut S::Tx,
-    works: &[Work<S, R>],
-    leaders: &[(usize, &Claims)],
-    mut answers: Vec<Claim>,
-) -> Result<Vec<Claim>, StoreError> {
-    let mut asked = Vec::new();
-    let mut at = 0;
-    for (place, claims) in leaders {
-        let own = works[*place].delivery.parked.is_some_and(|parked| parked.owns_record);
-        let is_parked = matches!(&answers.get(at), Some(Claim::Duplicate(earlier)) if earlier.is_parked());
-        if own && is_parked {
-            asked.push((at, (claims.first.consumer, claims.first.key.clone())));
-        }
-        at += claims.all().count();
-    }
-    if asked.is_empty() {
-        return Ok(answers);
-    }
-    let (at, keys): (Vec<usize>, Vec<_>) = asked.into_iter().unzip();
-    for (at, ours) in at.into_iter().zip(tx.reclaim(&keys).await?) {
-        // Not ours: someone ran it meanwhile. Asked again, the record says how it ended.
-        answers[at] = if ours { Claim::Fresh } else { Claim::Undecided };
-    }
-    Ok(answers)
-}
-
-/// A key that is not the message's id catches both kinds; the hash of the id tells which.
-fn kind<S: Store, R>(claims: &Claims, earlier: &Earlier, work: &Work<S, R>) -> Kind {
-    match (claims.first_is_id, earlier.id_hash, id_hash(&work.delivery.message)) {
-        (false, Some(first), Some(now)) if first != now => Kind::Business,
-        _ if !earlier.is_parked() && work.ready.as_ref().is_ok_and(|ready| ready.in_doubt) => Kind::Ours,
-        _ => Kind::Transport,
-    }
-}
-
-/// Gives followers what their leader got. A message that nothing decided waits.
-fn conclude(places: &[Place], mut fates: Vec<Option<Fate>>) -> Vec<Fate> {
-    for (place, found) in places.iter().enumerate() {
-        if let Place::Follower(leader) = found {
-            fates[place] = match &fates[*leader] {
-                Some(Fate::Handled(outcome)) => Some(Fate::Duplicate(outcome.clone().replayed(), Kind::Transport)),
-                Some(Fate::Duplicate(outcome, Kind::Business)) => {
-                    Some(Fate::Duplicate(outcome.clone(), Kind::Business))
-                }
-                Some(Fate::Duplicate(outcome, _)) => Some(Fate::Duplicate(outcome.clone(), Kind::Transport)),
-                Some(Fate::Aside(_)) => Some(Fate::Duplicate(Outcome::of(OutcomeKind::Parked), Kind::Transport)),
-                _ => None,
-            };
-        }
-    }
-    fates.into_iter().map(|fate| fate.unwrap_or(Fate::Later)).collect()
 }

@@ -16,9 +16,10 @@ use oncebox_core::store::Transaction;
 use oncebox_core::{ConsumerStore, Failure, Message, Outcome, Source, Store, StoreError, StoreErrorKind, planted};
 
 use super::Engine;
-use super::attempt::{During, Fate, Judged, Stop};
+use super::attempt::{During, Stop};
 use super::blame::{self, Blame};
 use super::call::{self, Ran};
+use super::fate::{Fate, Judged};
 use super::identity::Claims;
 use super::routes::{Route, Shape};
 use super::work::Work;

@@ -18,9 +18,10 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
 use super::Engine;
-use super::attempt::{During, End, Fate, Mode, attempt};
+use super::attempt::{During, End, Mode, attempt};
 use super::batch::Pace;
 use super::bounds::backoff;
+use super::fate::Fate;
 use super::judgement::SENT_BACK_FOR;
 use super::plants;
 use super::poison;

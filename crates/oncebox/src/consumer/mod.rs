@@ -9,6 +9,7 @@
 //! What is received is held until it is settled: extended while it waits, given back at a shutdown, never dropped.
 
 mod alerts;
+mod aside;
 mod attempt;
 mod batch;
 mod blame;
@@ -17,6 +18,7 @@ mod breaker;
 mod builder;
 mod call;
 mod engine;
+mod fate;
 mod handling;
 mod heartbeat;
 mod identity;

@@ -9,7 +9,7 @@ use oncebox_core::parked::Waits;
 use oncebox_core::{Conflict, Outcome, OutcomeKind, Release, Source, Store};
 
 use super::Engine;
-use super::attempt::{Fate, Kind};
+use super::fate::{Fate, Kind};
 use super::stats::Stats;
 use super::work::{Room, Work};
 use crate::context::{BoxFuture, Hook};
