@@ -85,9 +85,14 @@ impl<'j> Judge<'j> {
         let alone = self.alone(row, said);
         let forecast = if held && alone.runs() { Forecast::HeldUp } else { alone };
         if row.is_dead() && !(is_meant && forecast.runs()) {
-            self.held.extend(row.holds_up().map(str::to_owned));
+            self.stays(row);
         }
         forecast
+    }
+
+    /// This message would fail, and later ones of its order key wait behind it.
+    pub(crate) fn stays(&mut self, row: &ParkedRow) {
+        self.held.extend(row.holds_up().map(str::to_owned));
     }
 
     /// Judges a message whatever stands before it.

@@ -211,13 +211,24 @@ async fn lease(
     if picked.is_empty() {
         return Ok(Vec::new());
     }
-    let take = Call::new(attempted, &queries.take).value(now).value(micros(request.lease));
-    let taken = take.column(picked.iter().copied().map(Some)).fetch(db).await?;
-    let mut leased = taken.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let mut leased = take(db, queries, now, &picked, request.lease).await?;
     // A statement that changes rows returns them in any order.
     let places: HashMap<i64, usize> = picked.into_iter().enumerate().map(|(at, row)| (row, at)).collect();
     leased.sort_unstable_by_key(|leased| places.get(&leased.receipt.row).copied());
     Ok(leased)
+}
+
+/// Takes rows in hand that this transaction has locked.
+pub(crate) async fn take(
+    db: &mut impl Connection,
+    queries: &ParkedQueries,
+    now: Option<i64>,
+    rows: &[i64],
+    lease: Duration,
+) -> Result<Vec<LeasedPark>, StoreError> {
+    let take = Call::new("lease parked messages", &queries.take).value(now).value(micros(lease));
+    let taken = take.column(rows.iter().copied().map(Some)).fetch(db).await?;
+    taken.into_iter().map(read).collect()
 }
 
 fn read(mut row: Row) -> Result<LeasedPark, StoreError> {

@@ -4,6 +4,7 @@
 //! record first and its row last, an operator the other way round, so that waiting could deadlock.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 use oncebox_core::claim::{Claim, ClaimRequest};
@@ -12,7 +13,7 @@ use oncebox_core::failure::Class;
 use oncebox_core::fingerprint::Fingerprint;
 use oncebox_core::key::Key;
 use oncebox_core::outcome::{Outcome, OutcomeKind};
-use oncebox_core::parked::{Cause, Park};
+use oncebox_core::parked::{Cause, LeasedPark, Park};
 use oncebox_core::quarantine::{CauseCount, ParkedRow, ParkedState, Quarantine, Remembered, Superseded};
 use oncebox_core::replay::ReplayId;
 use oncebox_core::store::{ConsumerId, Inbox};
@@ -20,6 +21,7 @@ use oncebox_core::store::{ConsumerId, Inbox};
 use crate::connection::{Call, Connection, Row, corrupt};
 use crate::dialect::Dialect;
 use crate::operator_queries::QuarantineQueries;
+use crate::parked;
 use crate::transaction::{SqlTx, bounded};
 use crate::wire::{self, Packed, error_text};
 
@@ -89,6 +91,17 @@ impl<D: Dialect> Quarantine for SqlTx<D> {
         let (queries, now, db) = self.parts();
         let done = bounded(patience, revive(db, &queries.operators.quarantine, now, rows, replay)).await?;
         Ok(rows.iter().map(|row| done.contains(row)).collect())
+    }
+
+    async fn take_in_hand(&mut self, row: i64) -> Result<Option<LeasedPark>, StoreError> {
+        let patience = self.patience();
+        let (queries, now, db) = self.parts();
+        let revived = bounded(patience, revive(db, &queries.operators.quarantine, now, &[row], None)).await?;
+        if revived.is_empty() {
+            return Ok(None);
+        }
+        let taken = bounded(patience, parked::take(db, &queries.parked, now, &[row], Duration::ZERO)).await?;
+        Ok(taken.into_iter().next())
     }
 
     async fn supersede(&mut self, row: i64, with: &Park, link: i64, reason: &str) -> Result<Superseded, StoreError> {

@@ -4,6 +4,7 @@
 
 mod acts;
 mod bad_input;
+mod dry_runs;
 mod edits;
 mod memory_fixture;
 mod plans;
@@ -43,11 +44,12 @@ on_every_store! {
     acts::what_operators_do_is_in_the_audit_log,
     bad_input::mistakes_are_told_and_change_nothing,
     bad_input::payloads_and_secrets_stay_out_of_errors_and_debug,
+    dry_runs::a_dry_run_tells_what_the_replay_then_does_and_keeps_nothing,
+    dry_runs::a_message_that_is_not_dead_or_not_ours_is_not_dry_run,
     edits::an_edited_message_supersedes_the_old_one,
     edits::an_edit_needs_the_consumers_own_keys,
     plans::each_message_gets_its_forecast,
     plans::what_is_older_than_the_horizon_is_refused_with_both_dates,
-    plans::a_dry_run_keeps_nothing,
     replays::a_canary_that_fails_stops_the_replay,
     replays::too_many_failures_stop_the_replay,
     replays::a_replay_is_paused_resumed_and_cancelled,

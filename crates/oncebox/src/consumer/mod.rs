@@ -15,6 +15,7 @@ mod bounds;
 mod breaker;
 mod builder;
 mod call;
+mod dry_run;
 mod engine;
 mod heartbeat;
 mod identity;
@@ -38,6 +39,7 @@ mod work;
 
 pub use bounds::Bounds;
 pub use builder::{Consumer, OrderBy, StartError};
+pub use dry_run::DryRunner;
 pub(crate) use engine::Engine;
 pub use engine::{Drained, RunError};
 pub use retry::Retry;
