@@ -49,6 +49,7 @@ mod note;
 mod pace;
 mod plan;
 mod replay;
+mod standings;
 mod view;
 
 pub use actor::Actor;

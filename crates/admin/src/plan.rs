@@ -64,14 +64,18 @@ impl<S: QuarantineStore> Admin<S> {
     ) -> Result<Plan, Error> {
         let mut plan = Plan::default();
         let consumer = meant.consumer.name.as_str();
-        let mut judge = Judge::new(None, force, self.readable.as_deref());
+        let standings = self.standings(meant, force).await?;
+        let mut judge = self.judge(None, force);
         let mut after = 0;
         while let Some(page) = self.page_to_judge(meant, &mut after, &mut judge).await? {
             for (row, said) in page {
                 let is_meant = meant.includes(&row);
-                let forecast = judge.next(&row, is_meant, said);
+                let forecast = standings.refine(row.row, judge.next(&row, is_meant, said));
                 if !is_meant {
                     continue;
+                }
+                if standings.is_dead_again(row.row) {
+                    judge.stays(&row);
                 }
                 *plan.forecasts.entry(forecast).or_default() += 1;
                 let planned = planned(&row, forecast, judge.sentence(&row, forecast, consumer));

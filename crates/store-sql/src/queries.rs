@@ -103,6 +103,7 @@ pub(crate) struct ParkedQueries {
 #[derive(Debug)]
 pub(crate) struct VersionQueries {
     pub(crate) lock: Query,
+    pub(crate) read: Query,
     pub(crate) add: Query,
     pub(crate) advance: Query,
 }

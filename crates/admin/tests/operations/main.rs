@@ -14,6 +14,7 @@ mod rig;
 #[path = "../../../store-sql/tests/common/mod.rs"]
 mod sql;
 mod ten_thousand;
+mod versions;
 mod with_a_consumer;
 
 /// Runs cases on every store, as tests named after them in a module of the store's name.
@@ -57,5 +58,7 @@ on_every_store! {
     replays::no_more_than_allowed_are_on_their_way,
     ten_thousand::killed_half_way_and_carried_on_by_two_others_each_is_applied_once,
     ten_thousand::two_operators_who_replay_the_same_apply_each_once,
+    versions::a_plan_forecasts_what_versions_say_and_the_replay_agrees,
+    versions::what_waits_too_long_for_a_version_is_forecast_dead_again,
     with_a_consumer::what_a_consumer_quarantined_is_replayed_to_the_mended_one,
 }

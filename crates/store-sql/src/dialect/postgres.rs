@@ -429,6 +429,7 @@ impl Dialect for PostgresDialect {
             },
             versions: VersionQueries {
                 lock: query(include_str!("../queries/postgres/versions/lock.sql")),
+                read: query(include_str!("../queries/postgres/versions/read.sql")),
                 add: query(include_str!("../queries/postgres/versions/add.sql")),
                 advance: query(include_str!("../queries/postgres/versions/advance.sql")),
             },

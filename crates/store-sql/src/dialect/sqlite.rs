@@ -379,6 +379,8 @@ impl Dialect for SqliteDialect {
             },
             versions: VersionQueries {
                 lock: query(include_str!("../queries/sqlite/versions/lock.sql")),
+                // A reader sees what the writer has committed: here, too, nothing needs a lock.
+                read: query(include_str!("../queries/sqlite/versions/lock.sql")),
                 add: query(include_str!("../queries/sqlite/versions/add.sql")),
                 advance: query(include_str!("../queries/sqlite/versions/advance.sql")),
             },
