@@ -22,7 +22,9 @@ use crate::connection::{Call, Connection, Row, corrupt};
 use crate::dialect::Dialect;
 use crate::operator_queries::QuarantineQueries;
 use crate::parked;
+use crate::queries::ParkedQueries;
 use crate::transaction::{SqlTx, bounded};
+use crate::turns;
 use crate::wire::{self, Packed, error_text};
 
 impl<D: Dialect> Quarantine for SqlTx<D> {
@@ -82,7 +84,8 @@ impl<D: Dialect> Quarantine for SqlTx<D> {
         let reason = error_text(reason);
         let patience = self.patience();
         let (queries, _, db) = self.parts();
-        let done = bounded(patience, discard(db, &queries.operators.quarantine, rows, &reason)).await?;
+        let done =
+            bounded(patience, discard(db, &queries.operators.quarantine, &queries.parked, rows, &reason)).await?;
         Ok(rows.iter().map(|row| done.contains(row)).collect())
     }
 
@@ -305,6 +308,7 @@ async fn reject(
 async fn discard(
     db: &mut impl Connection,
     queries: &QuarantineQueries,
+    parked: &ParkedQueries,
     rows: &[i64],
     reason: &str,
 ) -> Result<HashSet<i64>, StoreError> {
@@ -314,7 +318,8 @@ async fn discard(
     if !done.is_empty() {
         let rows: Vec<i64> = done.iter().copied().collect();
         withdraw(db, queries, &rows).await?;
-        ids(Call::new(attempted, &queries.delete), &rows).execute(db).await?;
+        let gone = ids(Call::new(attempted, &queries.delete), &rows).fetch(db).await?;
+        turns::wake(db, parked, attempted, gone).await?;
     }
     Ok(done)
 }

@@ -426,6 +426,10 @@ impl Dialect for PostgresDialect {
                 forget_starts: query(include_str!("../queries/postgres/parked/forget_starts.sql")),
                 count_gaps: query(include_str!("../queries/postgres/parked/count_gaps.sql")),
                 wake_gaps: query(include_str!("../queries/postgres/parked/wake_gaps.sql")),
+                keep_turns: Some(query(include_str!("../queries/postgres/parked/keep_turns.sql"))),
+                wake_next: query(include_str!("../queries/postgres/parked/wake_next.sql")),
+                find_behind: query(include_str!("../queries/postgres/parked/find_behind.sql")),
+                set_behind: query(include_str!("../queries/postgres/parked/set_behind.sql")),
             },
             versions: VersionQueries {
                 lock: query(include_str!("../queries/postgres/versions/lock.sql")),

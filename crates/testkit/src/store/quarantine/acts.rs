@@ -88,6 +88,24 @@ pub async fn a_message_in_a_handler_is_passed_over<F: StoreFixture<Store: Quaran
     assert_eq!(earlier.outcome.kind(), OutcomeKind::Applied);
 }
 
+/// What leases found to be behind a dead message comes when that is discarded.
+pub async fn a_discard_lets_the_next_of_its_order_key_go<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let consumer = consumer(store, "invoices").await;
+    let behind = |text: &str| waiting(dead_in_order(consumer, "a", text), Waits::Turn);
+    let ids = park(store, &[dead_in_order(consumer, "a", "1"), behind("2"), behind("3")]).await;
+    assert!(lease(store, consumer).await.is_empty());
+    let mut tx = begin(store).await;
+    assert_eq!(tx.discard(&ids[..1], "never").await.expect("a row can be discarded"), [true]);
+    tx.rollback().await;
+    assert!(lease(store, consumer).await.is_empty(), "that was rolled back");
+    // One in the middle makes nobody the first.
+    assert_eq!(discard(store, &ids[1..2]).await, [true]);
+    assert!(lease(store, consumer).await.is_empty());
+    assert_eq!(discard(store, &ids[..1]).await, [true]);
+    assert_eq!(leased_texts(&lease(store, consumer).await), ["3"]);
+}
+
 /// A revived message is due at once and is applied like any other.
 pub async fn a_revived_message_is_due_at_once<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
     let store = &setup.store;
