@@ -17,7 +17,8 @@
 //! A row's fence is raised with each lease, and when a lease is given back; ending it or putting it back with an older
 //! fence fails with `Fenced`. Giving back raises it to the next multiple of [`ParkReceipt::ROUND`], so that it also tells
 //! how many leases in a row ended without that: with the death of a process. A row is not leased while an earlier row of its order key is there, dead ones included:
-//! order is kept by waiting.
+//! order is kept by waiting. A store may remember that a row is behind another, so as not to look at it again; then whoever
+//! takes a row away wakes the next one.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -16,6 +16,7 @@ use crate::connection::{Call, Connection, Row, corrupt};
 use crate::dialect::Dialect;
 use crate::queries::{ParkedQueries, Query};
 use crate::transaction::{SqlTx, bounded};
+use crate::turns;
 use crate::wire::{self, Packed, error_text, micros, order_hash};
 
 impl<D: Dialect> Parking for SqlTx<D> {
@@ -79,8 +80,7 @@ impl<D: Dialect> Parking for SqlTx<D> {
         let attempted = "end parked messages";
         let patience = self.patience();
         let (queries, _, db) = self.parts();
-        let ended = bounded(patience, receipts(Call::new(attempted, &queries.parked.end), rows).execute(db)).await?;
-        fence(attempted, ended, rows.len())
+        bounded(patience, end(db, &queries.parked, attempted, rows)).await
     }
 
     async fn put_back(&mut self, rows: &[(ParkReceipt, Verdict)]) -> Result<(), StoreError> {
@@ -246,16 +246,28 @@ async fn lease(
     let max = i64::try_from(request.max).unwrap_or(i64::MAX);
     let picked = Call::new(attempted, &queries.pick).value(now).value(request.consumer.0).value(max).fetch(db).await?;
     let picked = picked.into_iter().map(|mut row| row.int()).collect::<Result<Vec<i64>, _>>()?;
+    turns::note_behind(db, queries, attempted, now, request.consumer, (picked.len(), request.max)).await?;
     if picked.is_empty() {
         return Ok(Vec::new());
     }
-    let take = Call::new(attempted, &queries.take).value(now).value(micros(request.lease));
-    let taken = take.column(picked.iter().copied().map(Some)).fetch(db).await?;
-    let mut leased = taken.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let mut leased = take(db, queries, now, &picked, request.lease).await?;
     // A statement that changes rows returns them in any order.
     let places: HashMap<i64, usize> = picked.into_iter().enumerate().map(|(at, row)| (row, at)).collect();
     leased.sort_unstable_by_key(|leased| places.get(&leased.receipt.row).copied());
     Ok(leased)
+}
+
+/// Takes rows in hand that this transaction has locked.
+pub(crate) async fn take(
+    db: &mut impl Connection,
+    queries: &ParkedQueries,
+    now: Option<i64>,
+    rows: &[i64],
+    lease: Duration,
+) -> Result<Vec<LeasedPark>, StoreError> {
+    let take = Call::new("lease parked messages", &queries.take).value(now).value(micros(lease));
+    let taken = take.column(rows.iter().copied().map(Some)).fetch(db).await?;
+    taken.into_iter().map(read).collect()
 }
 
 fn read(mut row: Row) -> Result<LeasedPark, StoreError> {
@@ -263,6 +275,17 @@ fn read(mut row: Row) -> Result<LeasedPark, StoreError> {
     let (owns_record, attempts, parked_at): (i64, u32, i64) = (row.int()?, row.int()?, row.int()?);
     let parked_at = Timestamp::from_microsecond(parked_at).map_err(|_| corrupt("a time that no timestamp can hold"))?;
     Ok(LeasedPark { receipt, message: wire::read(&mut row)?, owns_record: owns_record != 0, attempts, parked_at })
+}
+
+async fn end(
+    db: &mut impl Connection,
+    queries: &ParkedQueries,
+    attempted: &'static str,
+    rows: &[ParkReceipt],
+) -> Result<(), StoreError> {
+    let ended = receipts(Call::new(attempted, &queries.end), rows).fetch(db).await?;
+    let ended = turns::wake(db, queries, attempted, ended).await?;
+    fence(attempted, ended, rows.len())
 }
 
 async fn put_back(
@@ -277,7 +300,8 @@ async fn put_back(
         .value(now)
         .column(rows.iter().map(|(receipt, _)| Some(receipt.row)))
         .column(rows.iter().map(|(receipt, _)| Some(receipt.fence)));
-    let changed = verdicts(call, rows.iter().map(|(_, verdict)| verdict), &words).execute(db).await?;
+    let changed = verdicts(call, rows.iter().map(|(_, verdict)| verdict), &words).fetch(db).await?;
+    let changed = turns::wake(db, queries, attempted, changed).await?;
     fence(attempted, changed, rows.len())
 }
 

@@ -99,12 +99,18 @@ pub(crate) struct ParkedQueries {
     pub(crate) forget_starts: Query,
     pub(crate) count_gaps: Query,
     pub(crate) wake_gaps: Query,
+    /// `None` where there is one writer at a time.
+    pub(crate) keep_turns: Option<Query>,
+    pub(crate) wake_next: Query,
+    pub(crate) find_behind: Query,
+    pub(crate) set_behind: Query,
 }
 
 /// See `versions.rs`.
 #[derive(Debug)]
 pub(crate) struct VersionQueries {
     pub(crate) lock: Query,
+    pub(crate) read: Query,
     pub(crate) add: Query,
     pub(crate) advance: Query,
 }

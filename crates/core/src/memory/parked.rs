@@ -107,6 +107,21 @@ pub(super) fn set_row(db: &mut MemoryDb, id: i64, after: Option<Row>) {
     });
 }
 
+/// Takes a row in hand until then.
+pub(super) fn take(db: &mut MemoryDb, id: i64, mut row: Row, until: i64) -> LeasedPark {
+    row.fence += 1;
+    row.due_at = Some(until);
+    let leased = LeasedPark {
+        receipt: ParkReceipt { row: id, fence: row.fence },
+        message: (*row.park.message).clone(),
+        owns_record: row.park.owns_record,
+        attempts: row.park.verdict.attempts,
+        parked_at: row.parked_at,
+    };
+    set_row(db, id, Some(row));
+    leased
+}
+
 /// Replaces a count of starts, undoably.
 fn set_starts(db: &mut MemoryDb, place: (ConsumerId, Key), after: Option<Starts>) {
     db.change(move |state| {
@@ -194,17 +209,8 @@ impl Parking for MemoryTx {
         due.truncate(request.max);
         let mut leased = Vec::with_capacity(due.len());
         for (_, id) in due {
-            let Some(mut row) = db.state().parked.rows.get(&id).cloned() else { continue };
-            row.fence += 1;
-            row.due_at = Some(now.saturating_add(micros(request.lease)));
-            leased.push(LeasedPark {
-                receipt: ParkReceipt { row: id, fence: row.fence },
-                message: (*row.park.message).clone(),
-                owns_record: row.park.owns_record,
-                attempts: row.park.verdict.attempts,
-                parked_at: row.parked_at,
-            });
-            set_row(db, id, Some(row));
+            let Some(row) = db.state().parked.rows.get(&id).cloned() else { continue };
+            leased.push(take(db, id, row, now.saturating_add(micros(request.lease))));
         }
         Ok(leased)
     }

@@ -149,7 +149,7 @@ async fn run<S: ConsumerStore, Src: Source<S>>(
 
 /// Rolls back, unless there is nothing left to roll back: a handler that ended the transaction itself has committed
 /// claims of messages that never ran, and whoever goes on takes them for duplicates.
-async fn undo<T: Transaction>(mut tx: T) -> Result<Option<T::Session>, StoreError> {
+pub(super) async fn undo<T: Transaction>(mut tx: T) -> Result<Option<T::Session>, StoreError> {
     match tx.verify().await {
         Err(error) if error.kind() == StoreErrorKind::Breached => Err(error),
         _ => Ok(tx.rollback().await),
@@ -164,7 +164,7 @@ async fn commit<T: Transaction>(tx: T) -> Ended<T::Session, T::Doubt> {
 }
 
 /// Everything between begin and commit.
-async fn inside<S: ConsumerStore, Src: Source<S>>(
+pub(super) async fn inside<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     mut tx: S::Tx,
     works: &[Work<S, Src::Receipt>],

@@ -9,7 +9,7 @@ use std::time::Duration;
 use oncebox_core::ConsumerStore;
 use oncebox_core::key::TemplateError;
 use oncebox_core::parked::{Cause, Parking, Verdict, Waits};
-use oncebox_core::versions::{Standing, Versions};
+use oncebox_core::versions::{Standing, VersionPolicy, Versions};
 use oncebox_core::{Class, Failure, Key, Message, Outcome, OutcomeKind, Source, StoreError, Template, planted};
 
 use super::Engine;
@@ -114,6 +114,23 @@ impl Versioned {
     }
 }
 
+impl VersionPolicy for Versioned {
+    fn place(&self, message: &Message) -> Result<(Key, u64), Failure> {
+        self.read(message).map(|place| (place.key, place.version))
+    }
+
+    fn standing(&self, version: u64, applied: Option<u64>) -> Standing {
+        match Standing::of(version, applied, self.first) {
+            Standing::Gap if self.gap == Gap::Apply => Standing::Next,
+            standing => standing,
+        }
+    }
+
+    fn waits(&self, parked_for: Duration) -> bool {
+        matches!(self.gap, Gap::Wait { time, .. } if parked_for < time)
+    }
+}
+
 /// Where a message belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
@@ -156,9 +173,7 @@ pub(super) async fn sort_out<S: ConsumerStore, Src: Source<S>>(
     for at in fresh {
         let Some(Place { aggregate, key, version }) = place_of(at) else { continue };
         let Some(known) = applied.get_mut(key) else { continue };
-        let standing = Standing::of(*version, *known, versioned.first);
-        let standing = match standing {
-            Standing::Gap if versioned.gap == Gap::Apply => Standing::Next,
+        let standing = match versioned.standing(*version, *known) {
             Standing::Stale if planted::is("stale-applied") => Standing::Next,
             standing => standing,
         };

@@ -378,9 +378,15 @@ impl Dialect for SqliteDialect {
                 forget_starts: query(include_str!("../queries/sqlite/parked/forget_starts.sql")),
                 count_gaps: query(include_str!("../queries/sqlite/parked/count_gaps.sql")),
                 wake_gaps: query(include_str!("../queries/sqlite/parked/wake_gaps.sql")),
+                keep_turns: None,
+                wake_next: query(include_str!("../queries/sqlite/parked/wake_next.sql")),
+                find_behind: query(include_str!("../queries/sqlite/parked/find_behind.sql")),
+                set_behind: query(include_str!("../queries/sqlite/parked/set_behind.sql")),
             },
             versions: VersionQueries {
                 lock: query(include_str!("../queries/sqlite/versions/lock.sql")),
+                // A reader sees what the writer has committed: here, too, nothing needs a lock.
+                read: query(include_str!("../queries/sqlite/versions/lock.sql")),
                 add: query(include_str!("../queries/sqlite/versions/add.sql")),
                 advance: query(include_str!("../queries/sqlite/versions/advance.sql")),
             },

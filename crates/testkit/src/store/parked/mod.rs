@@ -12,6 +12,7 @@ mod records;
 mod rows;
 mod starts;
 mod steps;
+mod turns;
 
 pub use gaps::*;
 pub use leases::*;
@@ -20,6 +21,7 @@ pub use order::*;
 pub use records::*;
 pub use rows::*;
 pub use starts::*;
+pub use turns::*;
 
 /// Runs every case of the parked suite over a [`StoreFixture`](crate::store::StoreFixture) whose store can set messages
 /// aside, in a module `parked`.
@@ -75,6 +77,11 @@ macro_rules! parked_suite {
             an_order_key_blocks_in_its_consumer_only,
             an_end_that_is_not_committed_lets_nobody_pass,
             no_two_rows_of_an_order_key_are_in_hand_at_once,
+
+            a_row_that_was_found_behind_keeps_its_turn,
+            a_row_parked_while_the_first_ends_comes,
+            a_row_found_behind_while_the_first_ends_comes,
+            rows_parked_while_others_end_all_come,
 
             a_claim_of_a_parked_message_says_so,
             a_parked_record_is_reclaimed_once,
