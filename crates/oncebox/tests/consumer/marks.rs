@@ -30,7 +30,7 @@ pub(crate) async fn what_fails_often_leaves_its_batch_and_takes_nothing_along<F:
                 F::write_effect(ctx.db(), &note.text).await?;
                 if note.text.starts_with("bad") {
                     // In half of the cases the transaction can't be used before it went back.
-                    if note.text.ends_with('7') && note.text.len() % 2 == 0 {
+                    if note.text.ends_with('7') && note.text.len().is_multiple_of(2) {
                         F::insert_unique(ctx.db(), "once").await?;
                         F::insert_unique(ctx.db(), "once").await?;
                     }
