@@ -9,6 +9,7 @@ use oncebox_core::horizon::{Consumers, KnownConsumer};
 use oncebox_core::key::KeyError;
 use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore};
 use oncebox_core::replay::ReplayId;
+use oncebox_core::versions::VersionPolicy;
 use oncebox_core::{
     Clock, ConsumerId, Ended, Fingerprint, Fingerprinter, Key, KeyStrategy, Message, Session, Store, StoreError,
     SystemClock, Timestamp, Transaction,
@@ -16,6 +17,7 @@ use oncebox_core::{
 
 use crate::actor::Actor;
 use crate::error::Error;
+use crate::forecast::Judge;
 
 /// How long an operator's statement waits for a lock: long enough for a short transaction, short enough for a person.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
@@ -37,6 +39,7 @@ pub struct Admin<S: Store> {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) identify: Arc<Identify>,
     pub(crate) readable: Option<Arc<Readable>>,
+    pub(crate) versions: Option<Arc<dyn VersionPolicy>>,
 }
 
 impl<S: QuarantineStore> Admin<S> {
@@ -47,7 +50,14 @@ impl<S: QuarantineStore> Admin<S> {
             let key = KeyStrategy::MessageId.key(message, None)?;
             Ok((key, fingerprinter.fingerprint(message)))
         };
-        Self { store, idle: Arc::default(), clock: Arc::new(SystemClock), identify: Arc::new(identify), readable: None }
+        Self {
+            store,
+            idle: Arc::default(),
+            clock: Arc::new(SystemClock),
+            identify: Arc::new(identify),
+            readable: None,
+            versions: None,
+        }
     }
 
     /// Ages are judged by this clock, and ids of edited messages come from it.
@@ -72,6 +82,19 @@ impl<S: QuarantineStore> Admin<S> {
     pub fn readable_by(mut self, readable: impl Fn(&Message) -> Result<(), String> + Send + Sync + 'static) -> Self {
         self.readable = Some(Arc::new(readable));
         self
+    }
+
+    /// Plans forecast what versions will say, by the consumer's own policy: what `Consumer::versioned` was given. By
+    /// default nobody reads versions.
+    #[must_use]
+    pub fn versioned_by(mut self, versions: impl VersionPolicy + 'static) -> Self {
+        self.versions = Some(Arc::new(versions));
+        self
+    }
+
+    /// A judge that asks the same questions as this set-up.
+    pub(crate) fn judge(&self, horizon: Option<Timestamp>, force: bool) -> Judge<'_> {
+        Judge::new(horizon, force, self.readable.as_deref(), self.versions.as_deref())
     }
 
     /// All consumers that were ever registered, with their horizons.
@@ -183,6 +206,7 @@ impl<S: Store> Clone for Admin<S> {
             clock: Arc::clone(&self.clock),
             identify: Arc::clone(&self.identify),
             readable: self.readable.clone(),
+            versions: self.versions.clone(),
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::actor::Actor;
 use crate::admin::{Admin, Deed, PAGE, note_deed};
 use crate::error::Error;
 use crate::filter::{Filter, Subject};
-use crate::forecast::{Forecast, Judge};
+use crate::forecast::Forecast;
 use crate::pace::Pace;
 use crate::replay::{ReplayView, done};
 
@@ -162,7 +162,7 @@ impl<S: QuarantineStore> Admin<S> {
         let spec = &replay.spec;
         let filter = Filter::parse(&spec.filter)?;
         let horizon = Self::horizon(tx, spec.consumer).await?;
-        let mut judge = Judge::new(horizon, spec.force, self.readable.as_deref());
+        let mut judge = self.judge(horizon, spec.force);
         let page = tx.page(spec.consumer, replay.cursor, PAGE).await?;
         if page.is_empty() {
             replay.cursor = spec.until;

@@ -4,7 +4,8 @@
 use std::collections::HashSet;
 
 use oncebox_core::quarantine::{ParkedRow, Remembered};
-use oncebox_core::{Class, OutcomeKind, Timestamp};
+use oncebox_core::versions::VersionPolicy;
+use oncebox_core::{Class, Message, OutcomeKind, Timestamp, horizon};
 use serde::Serialize;
 
 use crate::admin::Readable;
@@ -18,6 +19,12 @@ pub enum Forecast {
     WillApply,
     /// It was applied under its key: it is put away without running.
     AlreadyApplied,
+    /// Another message with its version was applied, or will be before it: it is put away without running.
+    SameVersion,
+    /// A newer version was applied, or will be before it: it is put away without running.
+    Stale,
+    /// A version before it is missing, and is not among those that will be applied: it waits, or is dead again.
+    Gap,
     /// An earlier message of its order key is dead and not replayed with it: it stays where it is.
     HeldUp,
     /// Another message was handled, or is parked, under its key: refused.
@@ -34,9 +41,12 @@ pub enum Forecast {
 
 impl Forecast {
     /// All of them, in the order in which a plan lists them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::WillApply,
         Self::AlreadyApplied,
+        Self::SameVersion,
+        Self::Stale,
+        Self::Gap,
         Self::HeldUp,
         Self::Conflict,
         Self::TooOld,
@@ -50,6 +60,9 @@ impl Forecast {
         match self {
             Self::WillApply => "will_apply",
             Self::AlreadyApplied => "already_applied",
+            Self::SameVersion => "same_version",
+            Self::Stale => "stale",
+            Self::Gap => "gap",
             Self::HeldUp => "held_up",
             Self::Conflict => "conflict",
             Self::TooOld => "too_old",
@@ -61,7 +74,7 @@ impl Forecast {
 
     /// Whether a replay revives it.
     pub fn runs(self) -> bool {
-        matches!(self, Self::WillApply | Self::AlreadyApplied)
+        matches!(self, Self::WillApply | Self::AlreadyApplied | Self::SameVersion | Self::Stale | Self::Gap)
     }
 }
 
@@ -69,14 +82,26 @@ impl Forecast {
 pub(crate) struct Judge<'j> {
     pub(crate) horizon: Option<Timestamp>,
     pub(crate) force: bool,
-    pub(crate) readable: Option<&'j Readable>,
+    readable: Option<&'j Readable>,
+    versions: Option<&'j dyn VersionPolicy>,
     /// Order keys that a dead message holds up, among those that were looked at.
     held: HashSet<String>,
 }
 
 impl<'j> Judge<'j> {
-    pub(crate) fn new(horizon: Option<Timestamp>, force: bool, readable: Option<&'j Readable>) -> Self {
-        Self { horizon, force, readable, held: HashSet::new() }
+    pub(crate) fn new(
+        horizon: Option<Timestamp>,
+        force: bool,
+        readable: Option<&'j Readable>,
+        versions: Option<&'j dyn VersionPolicy>,
+    ) -> Self {
+        Self { horizon, force, readable, versions, held: HashSet::new() }
+    }
+
+    /// Why today's consumer can't read a message.
+    fn unreadable(&self, message: &Message) -> Option<String> {
+        let by_handler = self.readable.and_then(|readable| readable(message).err());
+        by_handler.or_else(|| self.versions?.place(message).err().map(|failure| failure.reason().to_owned()))
     }
 
     /// Judges the next message, in the order in which they were parked; `is_meant`: the replay would touch it.
@@ -85,9 +110,14 @@ impl<'j> Judge<'j> {
         let alone = self.alone(row, said);
         let forecast = if held && alone.runs() { Forecast::HeldUp } else { alone };
         if row.is_dead() && !(is_meant && forecast.runs()) {
-            self.held.extend(row.holds_up().map(str::to_owned));
+            self.stays(row);
         }
         forecast
+    }
+
+    /// This message would fail, and later ones of its order key wait behind it.
+    pub(crate) fn stays(&mut self, row: &ParkedRow) {
+        self.held.extend(row.holds_up().map(str::to_owned));
     }
 
     /// Judges a message whatever stands before it.
@@ -95,7 +125,7 @@ impl<'j> Judge<'j> {
         if !row.is_dead() {
             return Forecast::Moving;
         }
-        if self.readable.is_some_and(|readable| readable(&row.message).is_err()) {
+        if self.unreadable(&row.message).is_some() {
             return Forecast::Unreadable;
         }
         match said {
@@ -112,7 +142,7 @@ impl<'j> Judge<'j> {
     }
 
     fn is_forgotten(&self, row: &ParkedRow) -> bool {
-        self.horizon.is_some_and(|horizon| row.message.time <= horizon)
+        horizon::is_forgotten(row.message.time, self.horizon)
     }
 
     /// The answer as a sentence about this message.
@@ -121,6 +151,16 @@ impl<'j> Judge<'j> {
         match forecast {
             Forecast::WillApply => format!("message {message} will be applied"),
             Forecast::AlreadyApplied => format!("message {message} was applied already; it will be put away unrun"),
+            Forecast::SameVersion => {
+                format!("message {message} is a version that another message brings; it will be put away unrun")
+            }
+            Forecast::Stale => {
+                format!("message {message} is older than the state; it will be put away unrun, and nothing turned back")
+            }
+            Forecast::Gap => format!(
+                "message {message} is too far ahead: a version before it is missing, and it will wait for that or be \
+                 dead again; replay the missing one with it"
+            ),
             Forecast::HeldUp => format!(
                 "message {message} waits behind an earlier message of its order key, which is dead; replay that one \
                  first"
@@ -141,7 +181,7 @@ impl<'j> Judge<'j> {
                  force it if it did not"
             ),
             Forecast::Unreadable => {
-                let why = self.readable.and_then(|readable| readable(&row.message).err()).unwrap_or_default();
+                let why = self.unreadable(&row.message).unwrap_or_default();
                 format!("message {message} is refused: today's handler cannot read it: {why}")
             }
             Forecast::Moving => format!("message {message} is not dead: it is tried by itself, or replayed already"),

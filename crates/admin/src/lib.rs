@@ -25,7 +25,7 @@
 //! # What it does not do
 //!
 //! It runs no handler. A replay makes messages due; the consumer's own runner applies them, through the same claim as
-//! any other delivery. A [dry run](Admin::dry_run) needs someone who has the handler.
+//! any other delivery. A [dry run](Admin::dry_run) needs someone who has the handler: a consumer's `dry_runner`.
 //!
 //! # Reading order
 //!
@@ -49,13 +49,14 @@ mod note;
 mod pace;
 mod plan;
 mod replay;
+mod standings;
 mod view;
 
 pub use actor::Actor;
 pub use admin::{Admin, Identify, Readable};
 pub use discard::Acted;
 pub use drive::DriveOptions;
-pub use dry_run::{DryRan, DryRun, DryRunReport};
+pub use dry_run::{DryRunReport, DryRunResult, DryRunStep, FailedFor};
 pub use edit::{AfterEdit, Edited};
 pub use error::Error;
 pub use filter::{Filter, FilterError};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore};
+use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore, Remembered};
 use serde::Serialize;
 
 use crate::admin::{Admin, PAGE};
@@ -64,27 +64,21 @@ impl<S: QuarantineStore> Admin<S> {
     ) -> Result<Plan, Error> {
         let mut plan = Plan::default();
         let consumer = meant.consumer.name.as_str();
-        let mut judge = Judge::new(None, force, self.readable.as_deref());
+        let standings = self.standings(meant, force).await?;
+        let mut judge = self.judge(None, force);
         let mut after = 0;
-        while after < meant.until {
-            let mut tx = self.begin().await?;
-            judge.horizon = Self::horizon(&mut tx, meant.consumer.id).await?;
-            let mut page = tx.page(meant.consumer.id, after, PAGE).await?;
-            let Some(last) = page.last() else { break };
-            after = last.row;
-            let keys: Vec<_> = page.iter().map(|row| row.key.clone()).collect();
-            let said = tx.remembered(meant.consumer.id, &keys).await?;
-            self.end(tx).await;
-            for (row, said) in page.iter_mut().zip(said) {
-                // What stands before the page was looked at already, and some of it would be revived.
-                row.is_held_up = false;
-                let is_meant = meant.includes(row);
-                let forecast = judge.next(row, is_meant, said);
+        while let Some(page) = self.page_to_judge(meant, &mut after, &mut judge).await? {
+            for (row, said) in page {
+                let is_meant = meant.includes(&row);
+                let forecast = standings.refine(row.row, judge.next(&row, is_meant, said));
                 if !is_meant {
                     continue;
                 }
+                if standings.is_dead_again(row.row) {
+                    judge.stays(&row);
+                }
                 *plan.forecasts.entry(forecast).or_default() += 1;
-                let planned = planned(row, forecast, judge.sentence(row, forecast, consumer));
+                let planned = planned(&row, forecast, judge.sentence(&row, forecast, consumer));
                 if plan.first_refusal.is_none() && !forecast.runs() {
                     plan.first_refusal = Some(planned.sentence.clone());
                 }
@@ -92,6 +86,31 @@ impl<S: QuarantineStore> Admin<S> {
             }
         }
         Ok(plan)
+    }
+
+    /// The next messages with what the inbox remembers of each, for a judge that has seen all before them.
+    pub(crate) async fn page_to_judge(
+        &self,
+        meant: &Meant,
+        after: &mut i64,
+        judge: &mut Judge<'_>,
+    ) -> Result<Option<Vec<(ParkedRow, Option<Remembered>)>>, Error> {
+        if *after >= meant.until {
+            return Ok(None);
+        }
+        let mut tx = self.begin().await?;
+        judge.horizon = Self::horizon(&mut tx, meant.consumer.id).await?;
+        let mut page = tx.page(meant.consumer.id, *after, PAGE).await?;
+        let keys: Vec<_> = page.iter().map(|row| row.key.clone()).collect();
+        let said = tx.remembered(meant.consumer.id, &keys).await?;
+        self.end(tx).await;
+        let Some(last) = page.last() else { return Ok(None) };
+        *after = last.row;
+        for row in &mut page {
+            // What stands before the page was looked at already, and some of it would be revived.
+            row.is_held_up = false;
+        }
+        Ok(Some(page.into_iter().zip(said).collect()))
     }
 }
 

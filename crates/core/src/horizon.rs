@@ -2,20 +2,78 @@
 //!
 //! A record that was deleted can't answer a duplicate any more. The horizon is the time of the newest deleted record:
 //! a message that was made after it, and has no record, was never handled; of an older one nobody knows.
+//!
+//! ```text
+//!   deleted records │ kept records                                  │ never deleted │
+//!  ─────────────────┼───────────────────────────────────────────────┼───────┬───────┼─▶ time
+//!                horizon                              RETENTION_MIN ago     │      now
+//!   a message made here and without a record is too old  ◀── looked at ── LOOK_FROM ago
+//! ```
+//!
+//! Whoever claims a key looks at the horizon afterwards, in the same transaction, and only for a message that was made
+//! long enough ago. A claim that finds the key free because its record was deleted comes after that deletion, and so does
+//! the look.
 
 use std::future::Future;
+use std::time::Duration;
 
-use crate::error::StoreError;
-use crate::store::{ConsumerId, ConsumerName};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::store::{ConsumerId, ConsumerName, Store};
 use crate::time::Timestamp;
+
+/// Records younger than this are not deleted, by the store's clock.
+pub const RETENTION_MIN: Duration = Duration::from_secs(60 * 60);
+
+/// A message that was made less than this ago, by its consumer's clock, was made after everything that can have been
+/// deleted. The distance to [`RETENTION_MIN`] is what the clocks of producer, consumer and store may differ by.
+pub const LOOK_FROM: Duration = Duration::from_secs(30 * 60);
+
+/// A producer's clock may be ahead of the store's by this much: a message that seems to be made so shortly after the
+/// horizon may be one whose record was deleted.
+pub const CLOCKS_DIFFER: Duration = Duration::from_secs(5 * 60);
+
+/// A store that knows how far back its consumers remember.
+pub trait HorizonStore: Store<Tx: Consumers> {}
+
+impl<S: Store<Tx: Consumers>> HorizonStore for S {}
+
+/// Whether a message that was made at `made_at` and has no record may have had one.
+pub fn is_forgotten(made_at: Timestamp, horizon: Option<Timestamp>) -> bool {
+    let is_after = |horizon| between(horizon, made_at).is_some_and(|after| after > CLOCKS_DIFFER);
+    horizon.is_some_and(|horizon| !is_after(horizon))
+}
+
+/// Whether a message that was made at `made_at` is so old at `now` that the horizon has to be looked at.
+pub fn needs_a_look(made_at: Timestamp, now: Timestamp) -> bool {
+    between(made_at, now).is_some_and(|age| age >= LOOK_FROM)
+}
+
+/// `None` if `to` comes first.
+fn between(from: Timestamp, to: Timestamp) -> Option<Duration> {
+    Duration::try_from(to.duration_since(from)).ok()
+}
+
+/// Refuses to delete records that consumers count on at `now`, the store's own time.
+pub fn check_age(older_than: Timestamp, now: Timestamp) -> Result<(), StoreError> {
+    if between(older_than, now).is_some_and(|age| age >= RETENTION_MIN) {
+        return Ok(());
+    }
+    let why = format!("it is {now}, and records are kept for {} minutes at least", RETENTION_MIN.as_secs() / 60);
+    Err(StoreError::new(StoreErrorKind::Refused, format!("delete the records from before {older_than}"), why))
+}
 
 /// The consumers on a transaction.
 pub trait Consumers {
     /// All consumers that were ever registered.
     fn consumers(&mut self) -> impl Future<Output = Result<Vec<KnownConsumer>, StoreError>> + Send;
 
+    /// The horizon of one consumer; `None`: none of its records was ever deleted. Read after a claim, it knows of every
+    /// deletion that the claim can have come after.
+    fn horizon(&mut self, consumer: ConsumerId) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send;
+
     /// Deletes up to `limit` records of what was handled before `older_than`, and moves the horizon with them. Records
-    /// of keys under which a message is parked stay, whatever their age.
+    /// of keys under which a message is parked stay, whatever their age. Fails with `Refused` if `older_than` is less
+    /// than [`RETENTION_MIN`] ago.
     fn expire(
         &mut self,
         consumer: ConsumerId,
@@ -42,4 +100,40 @@ pub struct Expired {
     pub deleted: u64,
     /// The horizon after it.
     pub horizon: Option<Timestamp>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("a time")
+    }
+
+    #[test]
+    fn a_message_is_forgotten_if_it_may_have_been_made_before_the_horizon() {
+        let horizon = Some(at(10_000));
+        assert!(is_forgotten(at(0), horizon) && is_forgotten(at(10_000), horizon) && is_forgotten(at(10_300), horizon));
+        assert!(!is_forgotten(at(10_301), horizon) && !is_forgotten(at(0), None));
+    }
+
+    #[test]
+    fn whatever_can_have_been_deleted_is_looked_at() {
+        let now = at(1_000_000);
+        assert!(needs_a_look(at(0), now) && needs_a_look(at(1_000_000 - 1_800), now));
+        assert!(!needs_a_look(at(1_000_000 - 1_799), now) && !needs_a_look(at(2_000_000), now));
+        assert!(LOOK_FROM + CLOCKS_DIFFER < RETENTION_MIN);
+    }
+
+    #[test]
+    fn young_records_are_not_deleted() {
+        let now = at(1_767_225_600);
+        assert!(check_age(at(1_767_225_600 - 3_600), now).is_ok());
+        let refused = check_age(at(1_767_225_600 - 3_599), now).expect_err("too young");
+        assert_eq!(
+            refused.to_string(),
+            "cannot delete the records from before 2025-12-31T23:00:01Z: it is 2026-01-01T00:00:00Z, and records are \
+             kept for 60 minutes at least"
+        );
+    }
 }

@@ -10,6 +10,7 @@ pub mod audit;
 pub mod claim;
 pub mod content;
 pub mod crashpoint;
+pub mod dry_run;
 pub mod error;
 pub mod failure;
 pub mod fingerprint;

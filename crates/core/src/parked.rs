@@ -17,7 +17,8 @@
 //! A row's fence is raised with each lease, and when a lease is given back; ending it or putting it back with an older
 //! fence fails with `Fenced`. Giving back raises it to the next multiple of [`ParkReceipt::ROUND`], so that it also tells
 //! how many leases in a row ended without that: with the death of a process. A row is not leased while an earlier row of its order key is there, dead ones included:
-//! order is kept by waiting.
+//! order is kept by waiting. A store may remember that a row is behind another, so as not to look at it again; then whoever
+//! takes a row away wakes the next one.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -49,6 +50,14 @@ pub trait Parking {
         consumer: ConsumerId,
         order_keys: &[&str],
     ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
+
+    /// For each order key, how many such messages are there. Nobody counts further than `max`.
+    fn count_blocking(
+        &mut self,
+        consumer: ConsumerId,
+        order_keys: &[&str],
+        max: u64,
+    ) -> impl Future<Output = Result<Vec<u64>, StoreError>> + Send;
 
     /// Leases up to `max` rows that are due, the longest due first. A row whose order key has an earlier row is not
     /// due.
@@ -94,6 +103,11 @@ pub trait Parking {
     /// Notes that a message is about to be handled by a process that may not survive it, and answers how often that
     /// was noted and not [forgotten](Self::forget_starts), this time included. Committed before the handler runs.
     fn note_start(&mut self, consumer: ConsumerId, key: &Key) -> impl Future<Output = Result<u32, StoreError>> + Send;
+
+    /// Notes that a process waits with a message in hand and does nothing with it, and answers how many starts were
+    /// noted: none, if the note before this one was of a wait too. Whoever dies while waiting dies of something else,
+    /// and so may those have that died before. Committed before the wait.
+    fn note_wait(&mut self, consumer: ConsumerId, key: &Key) -> impl Future<Output = Result<u32, StoreError>> + Send;
 
     /// Forgets starts: the process has survived.
     fn forget_starts(&mut self, keys: &[(ConsumerId, Key)]) -> impl Future<Output = Result<(), StoreError>> + Send;

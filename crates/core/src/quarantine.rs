@@ -25,15 +25,19 @@ use crate::horizon::Consumers;
 use crate::key::Key;
 use crate::message::Message;
 use crate::outcome::OutcomeKind;
-use crate::parked::{Cause, Park, ParkStore, Parking};
+use crate::parked::{Cause, LeasedPark, Park, Parking};
 use crate::replay::{ReplayId, Replays};
-use crate::store::{ConsumerId, Store};
+use crate::store::{ConsumerId, ConsumerStore, Store};
 use crate::time::Timestamp;
+use crate::versions::Versions;
 
 /// A store that an operator can work on.
-pub trait QuarantineStore: ParkStore + Store<Tx: Parking + Quarantine + Replays + Audits + Consumers> {}
+pub trait QuarantineStore:
+    ConsumerStore + Store<Tx: Parking + Versions + Quarantine + Replays + Audits + Consumers>
+{
+}
 
-impl<S: Store<Tx: Parking + Quarantine + Replays + Audits + Consumers>> QuarantineStore for S {}
+impl<S: Store<Tx: Parking + Versions + Quarantine + Replays + Audits + Consumers>> QuarantineStore for S {}
 
 /// What an operator sees of the parked messages, and does to them, in a transaction. Times are the store's own.
 pub trait Quarantine {
@@ -79,6 +83,10 @@ pub trait Quarantine {
         rows: &[i64],
         replay: Option<ReplayId>,
     ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
+
+    /// Takes one dead row in hand, as reviving and leasing it would, to be ended or put back in this same transaction: how
+    /// a dry run gets its message. `None`: it is gone, not dead, or held by somebody at this moment.
+    fn take_in_hand(&mut self, row: i64) -> impl Future<Output = Result<Option<LeasedPark>, StoreError>> + Send;
 
     /// Replaces the message of a dead row by `with`, which keeps its place in the order of its key. The record of the
     /// old message says rejected, with `reason`; the new one gets a record that says parked. Under the same key the

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use crate::claim::{Claim, ClaimRequest};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::horizon::HorizonStore;
 use crate::key::Key;
 use crate::outcome::Outcome;
 use crate::parked::ParkStore;
@@ -54,10 +55,10 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     fn read_error(&self, error: &(dyn Error + 'static)) -> Option<DriverError>;
 }
 
-/// A store that a consumer can run on: it can also set messages aside and keep versions.
-pub trait ConsumerStore: ParkStore + VersionStore {}
+/// A store that a consumer can run on: it can also set messages aside, keep versions, and say how far back it remembers.
+pub trait ConsumerStore: ParkStore + VersionStore + HorizonStore {}
 
-impl<S: ParkStore + VersionStore> ConsumerStore for S {}
+impl<S: ParkStore + VersionStore + HorizonStore> ConsumerStore for S {}
 
 /// A connection that is not in a transaction.
 pub trait Session: fmt::Debug + Send + 'static {
@@ -91,6 +92,13 @@ pub trait Transaction: Inbox + fmt::Debug + Send + 'static {
     fn verify(&mut self) -> impl Future<Output = Result<(), StoreError>> + Send {
         std::future::ready(Ok(()))
     }
+
+    /// Sets a mark that [`back_to_mark`](Self::back_to_mark) comes back to. The one before is given up.
+    fn mark(&mut self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Undoes what was done since the mark, a failed statement included. The mark stays. After an error the transaction
+    /// is fit only to be rolled back.
+    fn back_to_mark(&mut self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Seals, then commits.
     ///

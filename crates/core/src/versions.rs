@@ -4,9 +4,12 @@
 //! is missing. Which of these is decided with the aggregate's record locked, so that two processes can't both be next.
 
 use std::future::Future;
+use std::time::Duration;
 
 use crate::error::StoreError;
+use crate::failure::Failure;
 use crate::key::Key;
+use crate::message::Message;
 use crate::store::{ConsumerId, Store};
 
 /// A store that can keep versions.
@@ -24,12 +27,35 @@ pub trait Versions {
         aggregates: &[Key],
     ) -> impl Future<Output = Result<Vec<Option<u64>>, StoreError>> + Send;
 
+    /// How far each of these aggregates has come, without a lock: for those who only look. Answers as
+    /// [`lock_versions`](Self::lock_versions) does.
+    fn read_versions(
+        &mut self,
+        consumer: ConsumerId,
+        aggregates: &[Key],
+    ) -> impl Future<Output = Result<Vec<Option<u64>>, StoreError>> + Send;
+
     /// Notes how far aggregates have come. Only those that this transaction has locked.
     fn advance_versions(
         &mut self,
         consumer: ConsumerId,
         versions: &[(Key, u64)],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// How a consumer reads versions and what it does about them. Whoever forecasts what a consumer will do asks the same
+/// questions as the consumer, and gets the same answers.
+pub trait VersionPolicy: Send + Sync {
+    /// Of which aggregate a message is a version, and which.
+    fn place(&self, message: &Message) -> Result<(Key, u64), Failure>;
+
+    /// Where this version stands towards an aggregate that has come as far as `applied`. One that is too far ahead and
+    /// applied all the same counts as next.
+    fn standing(&self, version: u64, applied: Option<u64>) -> Standing;
+
+    /// Whether a message that is too far ahead, and has been parked for this long, goes on waiting for what is missing.
+    /// If not, it is dead.
+    fn waits(&self, parked_for: Duration) -> bool;
 }
 
 /// Where a message stands towards its aggregate.

@@ -99,6 +99,7 @@ async fn consume<S: Business, Src: Source<S>>(store: S, source: Src, job: Job) -
         // Slow messages one by one: those that wait for their turn are what leases run out on.
         bounds.batch_messages_max = if job.row.feed == FeedKind::Slow { 1 } else { BATCH };
         bounds.in_flight_max = 24;
+        bounds.suspect_wait = Duration::from_millis(300);
         bounds.parked_lease = job.row.lease();
     });
     let consumer = match job.row.feed {

@@ -59,7 +59,7 @@ mod parked_source;
 mod queue_source;
 pub mod shutdown;
 
-pub use consumer::{Bounds, Consumer, Drained, Gap, HookRuns, OrderBy, Retry, Versioned};
+pub use consumer::{Bounds, Consumer, Dead, Drained, DryRunner, Gap, HookRuns, Missing, OrderBy, Retry, Versioned};
 pub use context::Context;
 pub use handler::{BatchHandler, Handler, Outcomes};
 pub use oncebox_core::*;

@@ -96,7 +96,7 @@ impl<S: ConsumerStore> ParkedSource<S> {
     }
 }
 
-fn delivery(leased: LeasedPark) -> Delivery<ParkReceipt> {
+pub(crate) fn delivery(leased: LeasedPark) -> Delivery<ParkReceipt> {
     let LeasedPark { receipt, message, owns_record, attempts, parked_at } = leased;
     let origin = message.headers.iter().filter(|(name, _)| *name == ORIGIN).last();
     let coordinate = origin.map(|(_, origin)| Coordinate::new(origin));

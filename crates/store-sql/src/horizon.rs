@@ -1,7 +1,7 @@
 //! Consumers and their horizons; how old records go.
 
 use oncebox_core::error::StoreError;
-use oncebox_core::horizon::{Consumers, Expired, KnownConsumer};
+use oncebox_core::horizon::{Consumers, Expired, KnownConsumer, check_age};
 use oncebox_core::store::{ConsumerId, ConsumerName};
 use oncebox_core::time::Timestamp;
 
@@ -23,6 +23,14 @@ impl<D: Dialect> Consumers for SqlTx<D> {
         rows.await?.into_iter().map(read).collect()
     }
 
+    async fn horizon(&mut self, consumer: ConsumerId) -> Result<Option<Timestamp>, StoreError> {
+        let patience = self.patience();
+        let (queries, _, db) = self.parts();
+        let call = Call::new("read a horizon", &queries.operators.horizon.read).value(consumer.0);
+        let rows = bounded(patience, call.fetch(db)).await?;
+        rows.into_iter().next().map(|mut row| row.time_or_null()).transpose().map(Option::flatten)
+    }
+
     async fn expire(
         &mut self,
         consumer: ConsumerId,
@@ -30,19 +38,22 @@ impl<D: Dialect> Consumers for SqlTx<D> {
         limit: usize,
     ) -> Result<Expired, StoreError> {
         let patience = self.patience();
-        let (queries, _, db) = self.parts();
-        bounded(patience, expire(db, &queries.operators.horizon, consumer, older_than, limit)).await
+        let (queries, now, db) = self.parts();
+        bounded(patience, expire(db, &queries.operators.horizon, now, consumer, older_than, limit)).await
     }
 }
 
 async fn expire(
     db: &mut impl Connection,
     queries: &HorizonQueries,
+    now: Option<i64>,
     consumer: ConsumerId,
     older_than: Timestamp,
     limit: usize,
 ) -> Result<Expired, StoreError> {
     let attempted = "delete old records";
+    let rows = Call::new(attempted, &queries.now).value(now).fetch(db).await?;
+    check_age(older_than, rows.into_iter().next().ok_or_else(|| corrupt("no time"))?.time()?)?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let call = Call::new(attempted, &queries.expire).value(consumer.0).value(older_than.as_microsecond()).value(limit);
     let deleted = call.fetch(db).await?;

@@ -24,26 +24,25 @@ const TRIES_MAX: usize = 3;
 impl<D: Dialect> Inbox for SqlTx<D> {
     async fn claim(&mut self, requests: &[ClaimRequest]) -> Result<Vec<Claim>, StoreError> {
         let patience = self.patience();
-        let claims = if self.is_untouched() && are_alike(requests) && self.hope.try_now(requests.len()) {
+        let answers = if self.is_untouched() && are_alike(requests) && self.hope.try_now(requests.len()) {
             let (queries, _, db) = self.parts();
-            let all_fresh = bounded(patience, claim_fresh(db, &queries.inbox, requests)).await?;
-            self.hope.learn(all_fresh);
-            if all_fresh {
-                Some(vec![Claim::Fresh; requests.len()])
-            } else {
+            let answers = bounded(patience, claim_fresh(db, &queries.inbox, requests)).await?;
+            self.hope.learn(answers.is_some());
+            if answers.is_none() {
                 self.restart().await?;
-                None
             }
+            answers
         } else {
             None
         };
-        let claims = match claims {
-            Some(claims) => claims,
+        let Answers { claims, unblocked } = match answers {
+            Some(answers) => answers,
             None => {
                 let (queries, _, db) = self.parts();
                 bounded(patience, claim(db, &queries.inbox, requests)).await?
             }
         };
+        self.unblocked = unblocked;
         let fresh = requests.iter().zip(&claims).filter(|(_, claim)| matches!(claim, Claim::Fresh));
         self.claimed.add(fresh.map(|(request, _)| (request.consumer, request.key.clone())));
         Ok(claims)
@@ -100,6 +99,13 @@ impl<D: Dialect> Inbox for SqlTx<D> {
     }
 }
 
+/// What the claims of some keys came to.
+pub(crate) struct Answers {
+    pub(crate) claims: Vec<Claim>,
+    /// Consumers of which nothing was parked that may block an order key, as far as the claims of their keys saw.
+    unblocked: Vec<ConsumerId>,
+}
+
 /// A key that is not decided yet.
 struct Asked<'r> {
     request: &'r ClaimRequest,
@@ -114,12 +120,15 @@ pub(crate) async fn claim(
     db: &mut impl Connection,
     queries: &InboxQueries,
     requests: &[ClaimRequest],
-) -> Result<Vec<Claim>, StoreError> {
+) -> Result<Answers, StoreError> {
     let mut open = sorted(requests)?;
     let mut claims = vec![Claim::Undecided; requests.len()];
+    let mut unblocked = Vec::new();
     for _ in 0..TRIES_MAX {
         for run in open.chunk_by(|a, b| likeness(a.request) == likeness(b.request)) {
-            insert(db, queries, run, &mut claims).await?;
+            if !insert(db, queries, run, &mut claims).await? {
+                unblocked.push(run[0].request.consumer);
+            }
         }
         open.retain(|asked| claims[asked.at] == Claim::Undecided);
         if open.is_empty() {
@@ -135,7 +144,7 @@ pub(crate) async fn claim(
             break;
         }
     }
-    Ok(claims)
+    Ok(Answers { claims, unblocked })
 }
 
 /// What keys have in common that are inserted by one statement. Mostly all of a batch: one consumer, one way to make
@@ -144,12 +153,13 @@ fn likeness(request: &ClaimRequest) -> (ConsumerId, i16) {
     (request.consumer, request.fingerprint.scheme())
 }
 
+/// Answers whether something of their consumer may be parked that blocks an order key.
 async fn insert(
     db: &mut impl Connection,
     queries: &InboxQueries,
     run: &[Asked<'_>],
     claims: &mut [Claim],
-) -> Result<(), StoreError> {
+) -> Result<bool, StoreError> {
     let call = match run {
         [asked] => {
             let ClaimRequest { consumer, fingerprint, id_hash, .. } = asked.request;
@@ -163,10 +173,12 @@ async fn insert(
         run => insertion(&queries.claim, run),
     };
     let rows = call.fetch(db).await?;
+    let mut may_block = rows.is_empty();
     for mut row in rows {
         claims[answered(run, run[0].request.consumer.0, &row.bytes()?)?] = Claim::Fresh;
+        may_block |= row.int::<i64>()? != 0;
     }
-    Ok(())
+    Ok(may_block)
 }
 
 /// A call that inserts keys which have everything in common that must be.
@@ -186,15 +198,21 @@ fn are_alike(requests: &[ClaimRequest]) -> bool {
     requests.windows(2).all(|pair| likeness(&pair[0]) == likeness(&pair[1]))
 }
 
-/// Claims keys that are alike and all expected to be free. `false`: one was not, and in some databases the transaction is lost.
+/// Claims keys that are alike and all expected to be free. `None`: one was not, and in some databases the transaction
+/// is lost.
 async fn claim_fresh(
     db: &mut impl Connection,
     queries: &InboxQueries,
     requests: &[ClaimRequest],
-) -> Result<bool, StoreError> {
-    match db.execute(insertion(&queries.claim_fresh, &sorted(requests)?)).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.as_database_error().is_some_and(|error| error.is_unique_violation()) => Ok(false),
+) -> Result<Option<Answers>, StoreError> {
+    match db.fetch(insertion(&queries.claim_fresh, &sorted(requests)?)).await {
+        Ok(mut rows) => {
+            // Where the statement does not tell, something may be parked.
+            let may_block = rows.first_mut().map_or(Ok(1), Row::int::<i64>)? != 0;
+            let unblocked = if may_block { Vec::new() } else { vec![requests[0].consumer] };
+            Ok(Some(Answers { claims: vec![Claim::Fresh; requests.len()], unblocked }))
+        }
+        Err(error) if error.as_database_error().is_some_and(|error| error.is_unique_violation()) => Ok(None),
         Err(error) => Err(ours("claim keys", error)),
     }
 }

@@ -55,7 +55,7 @@ impl<D: Dialect> ConsumerInbox<D> {
 
     /// Claims several keys, all different, and answers in their order.
     pub async fn claim_all(&self, db: &mut D::Db, requests: &[ClaimRequest]) -> Result<Vec<Claim>, StoreError> {
-        inbox::claim(db, &self.store.queries.inbox, requests).await
+        inbox::claim(db, &self.store.queries.inbox, requests).await.map(|answers| answers.claims)
     }
 
     /// Replaces the outcome of a key that this transaction claimed.

@@ -54,6 +54,7 @@ mod replays;
 mod schema;
 mod store;
 mod transaction;
+mod turns;
 mod versions;
 mod wire;
 

@@ -54,6 +54,8 @@ pub(crate) struct AuditQueries {
 #[derive(Debug)]
 pub(crate) struct HorizonQueries {
     pub(crate) consumers: Query,
+    pub(crate) read: Query,
+    pub(crate) now: Query,
     pub(crate) advance: Query,
     pub(crate) expire: Query,
 }
@@ -93,6 +95,8 @@ impl OperatorQueries {
             },
             horizon: HorizonQueries {
                 consumers: query(include_str!("queries/postgres/horizon/consumers.sql")),
+                read: query(include_str!("queries/postgres/horizon/read.sql")),
+                now: query(include_str!("queries/postgres/horizon/now.sql")),
                 advance: query(include_str!("queries/postgres/horizon/advance.sql")),
                 expire: query(include_str!("queries/postgres/horizon/expire.sql")),
             },
@@ -133,6 +137,8 @@ impl OperatorQueries {
             },
             horizon: HorizonQueries {
                 consumers: query(include_str!("queries/sqlite/horizon/consumers.sql")),
+                read: query(include_str!("queries/sqlite/horizon/read.sql")),
+                now: query(include_str!("queries/sqlite/horizon/now.sql")),
                 advance: query(include_str!("queries/sqlite/horizon/advance.sql")),
                 expire: query(include_str!("queries/sqlite/horizon/expire.sql")),
             },

@@ -16,6 +16,7 @@ use crate::connection::{Call, Connection, Row, corrupt};
 use crate::dialect::Dialect;
 use crate::queries::{ParkedQueries, Query};
 use crate::transaction::{SqlTx, bounded};
+use crate::turns;
 use crate::wire::{self, Packed, error_text, micros, order_hash};
 
 impl<D: Dialect> Parking for SqlTx<D> {
@@ -23,18 +24,40 @@ impl<D: Dialect> Parking for SqlTx<D> {
         if parks.is_empty() {
             return Ok(Vec::new());
         }
+        self.unblocked.clear();
         let patience = self.patience();
         let (queries, now, db) = self.parts();
         bounded(patience, park(db, &queries.parked, now, parks)).await
     }
 
     async fn is_blocked(&mut self, consumer: ConsumerId, order_keys: &[&str]) -> Result<Vec<bool>, StoreError> {
+        // Seen together with the claims: for most batches there is nothing to ask.
+        if order_keys.is_empty() || self.unblocked.contains(&consumer) {
+            return Ok(vec![false; order_keys.len()]);
+        }
+        let patience = self.patience();
+        let (queries, _, db) = self.parts();
+        bounded(patience, is_blocked(db, &queries.parked, consumer, order_keys)).await
+    }
+
+    async fn count_blocking(
+        &mut self,
+        consumer: ConsumerId,
+        order_keys: &[&str],
+        max: u64,
+    ) -> Result<Vec<u64>, StoreError> {
         if order_keys.is_empty() {
             return Ok(Vec::new());
         }
         let patience = self.patience();
         let (queries, _, db) = self.parts();
-        bounded(patience, is_blocked(db, &queries.parked, consumer, order_keys)).await
+        let call = Call::new("count parked messages", &queries.parked.count_blocking)
+            .value(consumer.0)
+            .value(i64::try_from(max).unwrap_or(i64::MAX))
+            .column(order_keys.iter().map(|key| Some(order_hash(key))))
+            .column(order_keys.iter().map(|key| Some(key.as_bytes())));
+        let rows = bounded(patience, call.fetch(db)).await?;
+        rows.into_iter().map(|mut row| row.int()).collect()
     }
 
     async fn lease_parked(&mut self, request: &ParkLease) -> Result<Vec<LeasedPark>, StoreError> {
@@ -57,8 +80,7 @@ impl<D: Dialect> Parking for SqlTx<D> {
         let attempted = "end parked messages";
         let patience = self.patience();
         let (queries, _, db) = self.parts();
-        let ended = bounded(patience, receipts(Call::new(attempted, &queries.parked.end), rows).execute(db)).await?;
-        fence(attempted, ended, rows.len())
+        bounded(patience, end(db, &queries.parked, attempted, rows)).await
     }
 
     async fn put_back(&mut self, rows: &[(ParkReceipt, Verdict)]) -> Result<(), StoreError> {
@@ -102,11 +124,11 @@ impl<D: Dialect> Parking for SqlTx<D> {
     }
 
     async fn note_start(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
-        let patience = self.patience();
-        let (queries, now, db) = self.parts();
-        let call = Call::new("note a start", &queries.parked.note_start).value(now).value(consumer.0);
-        let rows = bounded(patience, call.value(key.as_bytes()).fetch(db)).await?;
-        rows.into_iter().next().ok_or_else(|| corrupt("no count of starts"))?.int()
+        self.count_starts("note a start", |parked| &parked.note_start, consumer, key).await
+    }
+
+    async fn note_wait(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
+        self.count_starts("note a wait", |parked| &parked.note_wait, consumer, key).await
     }
 
     async fn forget_starts(&mut self, keys: &[(ConsumerId, Key)]) -> Result<(), StoreError> {
@@ -119,6 +141,22 @@ impl<D: Dialect> Parking for SqlTx<D> {
             .column(keys.iter().map(|(consumer, _)| Some(consumer.0)))
             .column(keys.iter().map(|(_, key)| Some(key.as_bytes())));
         bounded(patience, call.execute(db)).await.map(drop)
+    }
+}
+
+impl<D: Dialect> SqlTx<D> {
+    async fn count_starts(
+        &mut self,
+        attempted: &'static str,
+        query: impl Fn(&ParkedQueries) -> &Query,
+        consumer: ConsumerId,
+        key: &Key,
+    ) -> Result<u32, StoreError> {
+        let patience = self.patience();
+        let (queries, now, db) = self.parts();
+        let call = Call::new(attempted, query(&queries.parked)).value(now).value(consumer.0).value(key.as_bytes());
+        let rows = bounded(patience, call.fetch(db)).await?;
+        rows.into_iter().next().ok_or_else(|| corrupt("no count of starts"))?.int()
     }
 }
 
@@ -208,16 +246,28 @@ async fn lease(
     let max = i64::try_from(request.max).unwrap_or(i64::MAX);
     let picked = Call::new(attempted, &queries.pick).value(now).value(request.consumer.0).value(max).fetch(db).await?;
     let picked = picked.into_iter().map(|mut row| row.int()).collect::<Result<Vec<i64>, _>>()?;
+    turns::note_behind(db, queries, attempted, now, request.consumer, (picked.len(), request.max)).await?;
     if picked.is_empty() {
         return Ok(Vec::new());
     }
-    let take = Call::new(attempted, &queries.take).value(now).value(micros(request.lease));
-    let taken = take.column(picked.iter().copied().map(Some)).fetch(db).await?;
-    let mut leased = taken.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let mut leased = take(db, queries, now, &picked, request.lease).await?;
     // A statement that changes rows returns them in any order.
     let places: HashMap<i64, usize> = picked.into_iter().enumerate().map(|(at, row)| (row, at)).collect();
     leased.sort_unstable_by_key(|leased| places.get(&leased.receipt.row).copied());
     Ok(leased)
+}
+
+/// Takes rows in hand that this transaction has locked.
+pub(crate) async fn take(
+    db: &mut impl Connection,
+    queries: &ParkedQueries,
+    now: Option<i64>,
+    rows: &[i64],
+    lease: Duration,
+) -> Result<Vec<LeasedPark>, StoreError> {
+    let take = Call::new("lease parked messages", &queries.take).value(now).value(micros(lease));
+    let taken = take.column(rows.iter().copied().map(Some)).fetch(db).await?;
+    taken.into_iter().map(read).collect()
 }
 
 fn read(mut row: Row) -> Result<LeasedPark, StoreError> {
@@ -225,6 +275,17 @@ fn read(mut row: Row) -> Result<LeasedPark, StoreError> {
     let (owns_record, attempts, parked_at): (i64, u32, i64) = (row.int()?, row.int()?, row.int()?);
     let parked_at = Timestamp::from_microsecond(parked_at).map_err(|_| corrupt("a time that no timestamp can hold"))?;
     Ok(LeasedPark { receipt, message: wire::read(&mut row)?, owns_record: owns_record != 0, attempts, parked_at })
+}
+
+async fn end(
+    db: &mut impl Connection,
+    queries: &ParkedQueries,
+    attempted: &'static str,
+    rows: &[ParkReceipt],
+) -> Result<(), StoreError> {
+    let ended = receipts(Call::new(attempted, &queries.end), rows).fetch(db).await?;
+    let ended = turns::wake(db, queries, attempted, ended).await?;
+    fence(attempted, ended, rows.len())
 }
 
 async fn put_back(
@@ -239,7 +300,8 @@ async fn put_back(
         .value(now)
         .column(rows.iter().map(|(receipt, _)| Some(receipt.row)))
         .column(rows.iter().map(|(receipt, _)| Some(receipt.fence)));
-    let changed = verdicts(call, rows.iter().map(|(_, verdict)| verdict), &words).execute(db).await?;
+    let changed = verdicts(call, rows.iter().map(|(_, verdict)| verdict), &words).fetch(db).await?;
+    let changed = turns::wake(db, queries, attempted, changed).await?;
     fence(attempted, changed, rows.len())
 }
 

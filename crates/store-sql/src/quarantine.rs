@@ -4,6 +4,7 @@
 //! record first and its row last, an operator the other way round, so that waiting could deadlock.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 use oncebox_core::claim::{Claim, ClaimRequest};
@@ -12,7 +13,7 @@ use oncebox_core::failure::Class;
 use oncebox_core::fingerprint::Fingerprint;
 use oncebox_core::key::Key;
 use oncebox_core::outcome::{Outcome, OutcomeKind};
-use oncebox_core::parked::{Cause, Park};
+use oncebox_core::parked::{Cause, LeasedPark, Park};
 use oncebox_core::quarantine::{CauseCount, ParkedRow, ParkedState, Quarantine, Remembered, Superseded};
 use oncebox_core::replay::ReplayId;
 use oncebox_core::store::{ConsumerId, Inbox};
@@ -20,7 +21,10 @@ use oncebox_core::store::{ConsumerId, Inbox};
 use crate::connection::{Call, Connection, Row, corrupt};
 use crate::dialect::Dialect;
 use crate::operator_queries::QuarantineQueries;
+use crate::parked;
+use crate::queries::ParkedQueries;
 use crate::transaction::{SqlTx, bounded};
+use crate::turns;
 use crate::wire::{self, Packed, error_text};
 
 impl<D: Dialect> Quarantine for SqlTx<D> {
@@ -80,7 +84,8 @@ impl<D: Dialect> Quarantine for SqlTx<D> {
         let reason = error_text(reason);
         let patience = self.patience();
         let (queries, _, db) = self.parts();
-        let done = bounded(patience, discard(db, &queries.operators.quarantine, rows, &reason)).await?;
+        let done =
+            bounded(patience, discard(db, &queries.operators.quarantine, &queries.parked, rows, &reason)).await?;
         Ok(rows.iter().map(|row| done.contains(row)).collect())
     }
 
@@ -89,6 +94,17 @@ impl<D: Dialect> Quarantine for SqlTx<D> {
         let (queries, now, db) = self.parts();
         let done = bounded(patience, revive(db, &queries.operators.quarantine, now, rows, replay)).await?;
         Ok(rows.iter().map(|row| done.contains(row)).collect())
+    }
+
+    async fn take_in_hand(&mut self, row: i64) -> Result<Option<LeasedPark>, StoreError> {
+        let patience = self.patience();
+        let (queries, now, db) = self.parts();
+        let revived = bounded(patience, revive(db, &queries.operators.quarantine, now, &[row], None)).await?;
+        if revived.is_empty() {
+            return Ok(None);
+        }
+        let taken = bounded(patience, parked::take(db, &queries.parked, now, &[row], Duration::ZERO)).await?;
+        Ok(taken.into_iter().next())
     }
 
     async fn supersede(&mut self, row: i64, with: &Park, link: i64, reason: &str) -> Result<Superseded, StoreError> {
@@ -292,6 +308,7 @@ async fn reject(
 async fn discard(
     db: &mut impl Connection,
     queries: &QuarantineQueries,
+    parked: &ParkedQueries,
     rows: &[i64],
     reason: &str,
 ) -> Result<HashSet<i64>, StoreError> {
@@ -301,7 +318,8 @@ async fn discard(
     if !done.is_empty() {
         let rows: Vec<i64> = done.iter().copied().collect();
         withdraw(db, queries, &rows).await?;
-        ids(Call::new(attempted, &queries.delete), &rows).execute(db).await?;
+        let gone = ids(Call::new(attempted, &queries.delete), &rows).fetch(db).await?;
+        turns::wake(db, parked, attempted, gone).await?;
     }
     Ok(done)
 }

@@ -87,6 +87,7 @@ pub(crate) struct LaneQueries {
 pub(crate) struct ParkedQueries {
     pub(crate) park: Query,
     pub(crate) is_blocked: Query,
+    pub(crate) count_blocking: Query,
     pub(crate) pick: Query,
     pub(crate) take: Query,
     pub(crate) extend: Query,
@@ -94,15 +95,22 @@ pub(crate) struct ParkedQueries {
     pub(crate) end: Query,
     pub(crate) put_back: Query,
     pub(crate) note_start: Query,
+    pub(crate) note_wait: Query,
     pub(crate) forget_starts: Query,
     pub(crate) count_gaps: Query,
     pub(crate) wake_gaps: Query,
+    /// `None` where there is one writer at a time.
+    pub(crate) keep_turns: Option<Query>,
+    pub(crate) wake_next: Query,
+    pub(crate) find_behind: Query,
+    pub(crate) set_behind: Query,
 }
 
 /// See `versions.rs`.
 #[derive(Debug)]
 pub(crate) struct VersionQueries {
     pub(crate) lock: Query,
+    pub(crate) read: Query,
     pub(crate) add: Query,
     pub(crate) advance: Query,
 }

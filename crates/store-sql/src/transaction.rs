@@ -11,8 +11,12 @@ use oncebox_core::key::Key;
 use oncebox_core::outcome::Outcome;
 use oncebox_core::store::{ConsumerId, Ended, Session, Transaction};
 
+use sqlx::SqlSafeStr;
+
 use crate::claimed::Claimed;
+use crate::connection::Connection;
 use crate::dialect::Dialect;
+use crate::error::ours;
 use crate::hope::Hope;
 use crate::queries::Queries;
 use crate::store::Shared;
@@ -34,9 +38,12 @@ pub struct SqlTx<D: Dialect> {
     pub(crate) claimed: Claimed,
     /// Those of its claims that were reclaimed, with what their records said before.
     pub(crate) reclaimed: HashMap<(ConsumerId, Key), Outcome>,
+    /// Consumers of which nothing was parked that may block an order key, as the last claim has seen it.
+    pub(crate) unblocked: Vec<ConsumerId>,
     pub(crate) hope: Hope,
     /// Nothing was done in it yet.
     untouched: bool,
+    is_marked: bool,
 }
 
 impl<D: Dialect> SqlSession<D> {
@@ -50,8 +57,16 @@ impl<D: Dialect> Session for SqlSession<D> {
 
     async fn begin(self, lock_wait: Duration) -> Result<SqlTx<D>, StoreError> {
         let open = self.store.dialect.begin(self.idle, lock_wait).await?;
-        let claimed = Claimed::default();
-        Ok(SqlTx { store: self.store, open, claimed, reclaimed: HashMap::new(), hope: self.hope, untouched: true })
+        Ok(SqlTx {
+            store: self.store,
+            open,
+            claimed: Claimed::default(),
+            reclaimed: HashMap::new(),
+            unblocked: Vec::new(),
+            hope: self.hope,
+            untouched: true,
+            is_marked: false,
+        })
     }
 }
 
@@ -70,6 +85,12 @@ impl<D: Dialect> SqlTx<D> {
     /// Starts over after a failed statement.
     pub(crate) async fn restart(&mut self) -> Result<(), StoreError> {
         self.store.dialect.restart(&mut self.open).await
+    }
+
+    async fn run_script(&mut self, attempted: &str, sql: &'static str) -> Result<(), StoreError> {
+        let patience = self.patience();
+        let (_, _, db) = self.parts();
+        bounded(patience, async { db.script(sql.into_sql_str()).await.map_err(|error| ours(attempted, error)) }).await
     }
 
     pub(crate) fn patience(&self) -> Duration {
@@ -105,6 +126,20 @@ impl<D: Dialect> Transaction for SqlTx<D> {
     async fn verify(&mut self) -> Result<(), StoreError> {
         let Self { store, open, claimed, .. } = self;
         store.dialect.verify(open).await.map_err(|error| with_keys(error, claimed))
+    }
+
+    async fn mark(&mut self) -> Result<(), StoreError> {
+        // Given up, not kept: many that are open at once slow down everyone's look at what is committed.
+        let sql = if self.is_marked { "RELEASE SAVEPOINT oncebox; SAVEPOINT oncebox" } else { "SAVEPOINT oncebox" };
+        self.run_script("set a mark", sql).await?;
+        self.is_marked = true;
+        Ok(())
+    }
+
+    async fn back_to_mark(&mut self) -> Result<(), StoreError> {
+        self.unblocked.clear();
+        self.run_script("go back to a mark", "ROLLBACK TO SAVEPOINT oncebox").await?;
+        self.alive()
     }
 
     async fn commit(self) -> Ended<SqlSession<D>, D::Doubt> {

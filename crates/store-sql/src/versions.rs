@@ -27,6 +27,28 @@ impl<D: Dialect> Versions for SqlTx<D> {
         bounded(patience, lock(db, &queries.versions, consumer, aggregates)).await
     }
 
+    async fn read_versions(
+        &mut self,
+        consumer: ConsumerId,
+        aggregates: &[Key],
+    ) -> Result<Vec<Option<u64>>, StoreError> {
+        if aggregates.is_empty() {
+            return Ok(Vec::new());
+        }
+        let patience = self.patience();
+        let (queries, _, db) = self.parts();
+        let keys = aggregates.iter().map(|aggregate| Some(aggregate.as_bytes()));
+        let call = Call::new("read versions", &queries.versions.read).value(consumer.0).column(keys);
+        let mut versions = vec![None; aggregates.len()];
+        for mut row in bounded(patience, call.fetch(db)).await? {
+            let at: usize = row.int()?;
+            let version: Option<i64> = row.int_or_null()?;
+            let place = versions.get_mut(at).ok_or_else(|| corrupt("an aggregate that was not asked for"))?;
+            *place = version.map(i64::cast_unsigned);
+        }
+        Ok(versions)
+    }
+
     async fn advance_versions(&mut self, consumer: ConsumerId, versions: &[(Key, u64)]) -> Result<(), StoreError> {
         if versions.is_empty() {
             return Ok(());

@@ -31,10 +31,25 @@ const PLANS: &[(&str, &str)] = &[
         include_str!("../src/queries/sqlite/parked/is_blocked.sql"),
         "oncebox_parked_blocking (consumer=? AND order_hash=?)",
     ),
+    (
+        include_str!("../src/queries/sqlite/parked/count_blocking.sql"),
+        "oncebox_parked_blocking (consumer=? AND order_hash=?)",
+    ),
     (include_str!("../src/queries/sqlite/parked/pick.sql"), "oncebox_parked_due (consumer=? AND due_at<?)"),
     (
         include_str!("../src/queries/sqlite/parked/pick.sql"),
         "oncebox_parked_blocking (consumer=? AND order_hash=? AND id<?)",
+    ),
+    (include_str!("../src/queries/sqlite/parked/find_behind.sql"), "oncebox_parked_due (consumer=? AND due_at<?)"),
+    (
+        include_str!("../src/queries/sqlite/parked/find_behind.sql"),
+        "oncebox_parked_blocking (consumer=? AND order_hash=? AND id<?)",
+    ),
+    (include_str!("../src/queries/sqlite/parked/set_behind.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/parked/wake_next.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (
+        include_str!("../src/queries/sqlite/parked/wake_next.sql"),
+        "oncebox_parked_blocking (consumer=? AND order_hash=? AND id>?)",
     ),
     (include_str!("../src/queries/sqlite/parked/take.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/parked/end.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),

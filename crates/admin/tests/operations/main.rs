@@ -4,6 +4,7 @@
 
 mod acts;
 mod bad_input;
+mod dry_runs;
 mod edits;
 mod memory_fixture;
 mod plans;
@@ -13,6 +14,7 @@ mod rig;
 #[path = "../../../store-sql/tests/common/mod.rs"]
 mod sql;
 mod ten_thousand;
+mod versions;
 mod with_a_consumer;
 
 /// Runs cases on every store, as tests named after them in a module of the store's name.
@@ -43,11 +45,12 @@ on_every_store! {
     acts::what_operators_do_is_in_the_audit_log,
     bad_input::mistakes_are_told_and_change_nothing,
     bad_input::payloads_and_secrets_stay_out_of_errors_and_debug,
+    dry_runs::a_dry_run_tells_what_the_replay_then_does_and_keeps_nothing,
+    dry_runs::a_message_that_is_not_dead_or_not_ours_is_not_dry_run,
     edits::an_edited_message_supersedes_the_old_one,
     edits::an_edit_needs_the_consumers_own_keys,
     plans::each_message_gets_its_forecast,
     plans::what_is_older_than_the_horizon_is_refused_with_both_dates,
-    plans::a_dry_run_keeps_nothing,
     replays::a_canary_that_fails_stops_the_replay,
     replays::too_many_failures_stop_the_replay,
     replays::a_replay_is_paused_resumed_and_cancelled,
@@ -55,5 +58,8 @@ on_every_store! {
     replays::no_more_than_allowed_are_on_their_way,
     ten_thousand::killed_half_way_and_carried_on_by_two_others_each_is_applied_once,
     ten_thousand::two_operators_who_replay_the_same_apply_each_once,
+    versions::a_plan_forecasts_what_versions_say_and_the_replay_agrees,
+    versions::what_waits_too_long_for_a_version_is_forecast_dead_again,
     with_a_consumer::what_a_consumer_quarantined_is_replayed_to_the_mended_one,
+    with_a_consumer::what_was_too_old_at_intake_is_replayed_by_force_only,
 }

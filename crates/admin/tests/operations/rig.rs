@@ -182,7 +182,7 @@ pub(crate) async fn let_holds_run_out<F: StoreFixture>(setup: &Setup<F>) {
     setup.advance(DRIVE.lease + Duration::from_secs(1)).await;
 }
 
-/// A time that no clock of a store has reached.
+/// Later than any record that a case makes.
 pub(crate) fn far_future() -> oncebox_core::Timestamp {
     oncebox_core::Timestamp::from_second(4_102_444_800).unwrap()
 }

@@ -3,9 +3,12 @@
 
 use std::time::Duration;
 
+use oncebox::consumer::Snapshot;
 use oncebox::memory::MemorySource;
 use oncebox::{Consumer, ConsumerStore, Context, Failure, Message, MessageId, Outcome, Retry};
 use oncebox_admin::{AfterEdit, Forecast, ReplayOptions};
+use oncebox_core::Timestamp;
+use oncebox_core::horizon::Consumers;
 use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::replay::ReplayState;
 use oncebox_testkit::eventually;
@@ -13,7 +16,7 @@ use oncebox_testkit::store::{Setup, StoreFixture};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::rig::{DRIVE, PLAIN, ada, admin, meant};
+use crate::rig::{DRIVE, PLAIN, ada, admin, begin, commit, consumer as consumer_id, far_future, meant};
 
 const MESSAGES: usize = 200;
 
@@ -99,4 +102,44 @@ where
     effects.sort_by_key(|amount| amount.parse::<usize>().unwrap());
     assert_eq!(effects, (0..MESSAGES).map(|n| n.to_string()).collect::<Vec<_>>());
     assert_eq!(meant(&admin, "all").await.messages, 0);
+}
+
+/// What a consumer found too old at its intake is not replayed with the rest; forced, it is applied, once.
+pub(crate) async fn what_was_too_old_at_intake_is_replayed_by_force_only<F>(setup: Setup<F>)
+where
+    F: StoreFixture<Store: QuarantineStore + ConsumerStore>,
+{
+    let store = &setup.store;
+    let source = MemorySource::new();
+    let mut old = letters().next().unwrap();
+    old.time = Timestamp::from_second(1_600_000_000).unwrap();
+    let run = async |done: &str, is_done: &dyn Fn(&Snapshot) -> bool| {
+        let consumer = consumer(store, &source).on_raw("payment.received", mended::<F>);
+        let stats = consumer.stats();
+        consumer.run(eventually(done, async || is_done(&stats.snapshot()))).await.unwrap();
+    };
+    source.send(old.clone());
+    run("it is applied", &|seen| seen.handled == 1 && seen.in_hand == 0).await;
+    setup.advance(Duration::from_secs(100 * 365 * 24 * 3600)).await;
+    let us = consumer_id(store).await;
+    let mut tx = begin(store).await;
+    assert_eq!(tx.expire(us, far_future(), 100).await.unwrap().deleted, 1);
+    commit(tx).await;
+    source.send(old.clone());
+    run("it is too old", &|seen| seen.dead == 1 && seen.in_hand == 0).await;
+
+    let admin = admin(&setup);
+    let all = meant(&admin, "all").await;
+    assert_eq!(admin.plan(&all, false).await.unwrap().count(Forecast::TooOld), 1);
+    assert!(admin.start_replay(&all, &PLAIN, &ada()).await.is_err());
+    assert_eq!(F::effects(store).await.len(), 1, "nobody knows whether it was applied; we do");
+
+    let forced = ReplayOptions { force: true, ..PLAIN };
+    let replay = admin.start_replay(&all, &forced, &ada()).await.unwrap().id;
+    let driven = async { admin.drive(replay, &ada(), &DRIVE).await.unwrap() };
+    let ((), end) = tokio::join!(run("it is applied", &|seen| seen.handled == 1 && seen.in_hand == 0), driven);
+    assert_eq!((end.state, end.done), (ReplayState::Done, 1), "{end:?}");
+    source.send(old);
+    run("it is a duplicate", &|seen| seen.transport_duplicates == 1 && seen.in_hand == 0).await;
+    assert_eq!((F::effects(store).await.len(), meant(&admin, "all").await.messages), (2, 0));
 }

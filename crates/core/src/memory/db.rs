@@ -33,6 +33,8 @@ type Undo = Box<dyn FnOnce(&mut State) + Send>;
 pub struct MemoryDb {
     state: OwnedMutexGuard<State>,
     undo: Vec<Undo>,
+    /// How much there was to undo at the mark.
+    mark: Option<usize>,
     aborted: bool,
     /// The keys that this transaction claimed: the only ones whose records it may touch.
     pub(super) claimed: HashSet<(ConsumerId, Key)>,
@@ -63,7 +65,7 @@ pub enum MemoryError {
 
 impl MemoryDb {
     pub(super) fn new(state: OwnedMutexGuard<State>) -> Self {
-        Self { state, undo: Vec::new(), aborted: false, claimed: HashSet::new(), reclaimed: HashMap::new() }
+        Self { state, undo: Vec::new(), mark: None, aborted: false, claimed: HashSet::new(), reclaimed: HashMap::new() }
     }
 
     /// Adds a row under a key that must be free.
@@ -152,6 +154,26 @@ impl MemoryDb {
         self.aborted
     }
 
+    pub(super) fn mark(&mut self) {
+        self.mark = Some(self.undo.len());
+    }
+
+    /// Whether there is a mark; then everything since is undone, and a failed statement forgotten.
+    pub(super) fn back_to_mark(&mut self) -> bool {
+        let Some(mark) = self.mark else { return false };
+        self.undo_down_to(mark);
+        self.aborted = false;
+        true
+    }
+
+    fn undo_down_to(&mut self, left: usize) {
+        while self.undo.len() > left
+            && let Some(undo) = self.undo.pop()
+        {
+            undo(&mut self.state);
+        }
+    }
+
     /// Keeps what was done.
     pub(super) fn commit(mut self) {
         self.undo.clear();
@@ -169,9 +191,7 @@ impl MemoryDb {
 
 impl Drop for MemoryDb {
     fn drop(&mut self) {
-        while let Some(undo) = self.undo.pop() {
-            undo(&mut self.state);
-        }
+        self.undo_down_to(0);
     }
 }
 

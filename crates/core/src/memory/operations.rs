@@ -9,7 +9,7 @@ use super::queue::micros;
 use super::store::MemoryTx;
 use crate::audit::{Action, AuditEntry, Audits};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::horizon::{Consumers, Expired, KnownConsumer};
+use crate::horizon::{Consumers, Expired, KnownConsumer, check_age};
 use crate::key::Key;
 use crate::outcome::OutcomeKind;
 use crate::replay::{Counts, Hold, OnTheirWay, Replay, ReplayId, ReplaySpec, Replays};
@@ -166,12 +166,17 @@ impl Consumers for MemoryTx {
         Ok(consumers)
     }
 
+    async fn horizon(&mut self, consumer: ConsumerId) -> Result<Option<Timestamp>, StoreError> {
+        Ok(self.usable("read a horizon")?.state().operations.horizons.get(&consumer).copied())
+    }
+
     async fn expire(
         &mut self,
         consumer: ConsumerId,
         older_than: Timestamp,
         limit: usize,
     ) -> Result<Expired, StoreError> {
+        check_age(older_than, self.store().clock().now())?;
         let db = self.usable("delete old records")?;
         let state = db.state();
         // A shared record may be that of any consumer's parked message.

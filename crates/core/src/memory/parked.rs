@@ -18,8 +18,16 @@ use crate::time::Timestamp;
 pub(super) struct Parked {
     /// By their number, which is the order in which they were parked.
     pub(super) rows: BTreeMap<i64, Row>,
-    starts: HashMap<(ConsumerId, Key), u32>,
+    starts: HashMap<(ConsumerId, Key), Starts>,
     next_row: i64,
+}
+
+/// The starts of one message.
+#[derive(Clone, Copy, Debug, Default)]
+struct Starts {
+    count: u32,
+    /// The newest note is of a wait.
+    waits: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -99,8 +107,23 @@ pub(super) fn set_row(db: &mut MemoryDb, id: i64, after: Option<Row>) {
     });
 }
 
+/// Takes a row in hand until then.
+pub(super) fn take(db: &mut MemoryDb, id: i64, mut row: Row, until: i64) -> LeasedPark {
+    row.fence += 1;
+    row.due_at = Some(until);
+    let leased = LeasedPark {
+        receipt: ParkReceipt { row: id, fence: row.fence },
+        message: (*row.park.message).clone(),
+        owns_record: row.park.owns_record,
+        attempts: row.park.verdict.attempts,
+        parked_at: row.parked_at,
+    };
+    set_row(db, id, Some(row));
+    leased
+}
+
 /// Replaces a count of starts, undoably.
-fn set_starts(db: &mut MemoryDb, place: (ConsumerId, Key), after: Option<u32>) {
+fn set_starts(db: &mut MemoryDb, place: (ConsumerId, Key), after: Option<Starts>) {
     db.change(move |state| {
         let starts = &mut state.parked.starts;
         let before = match after {
@@ -165,6 +188,20 @@ impl Parking for MemoryTx {
         Ok(order_keys.iter().map(|key| blocked.contains(key)).collect())
     }
 
+    async fn count_blocking(
+        &mut self,
+        consumer: ConsumerId,
+        order_keys: &[&str],
+        max: u64,
+    ) -> Result<Vec<u64>, StoreError> {
+        let rows = &self.usable("count parked messages")?.state().parked.rows;
+        let count = |key: &&str| {
+            let counts = |row: &&Row| row.park.consumer == consumer && row.park.order_key.as_deref() == Some(*key);
+            (rows.values().filter(|row| row.blocks()).filter(counts).count() as u64).min(max)
+        };
+        Ok(order_keys.iter().map(count).collect())
+    }
+
     async fn lease_parked(&mut self, request: &ParkLease) -> Result<Vec<LeasedPark>, StoreError> {
         let now = self.now();
         let db = self.usable("lease parked messages")?;
@@ -172,17 +209,8 @@ impl Parking for MemoryTx {
         due.truncate(request.max);
         let mut leased = Vec::with_capacity(due.len());
         for (_, id) in due {
-            let Some(mut row) = db.state().parked.rows.get(&id).cloned() else { continue };
-            row.fence += 1;
-            row.due_at = Some(now.saturating_add(micros(request.lease)));
-            leased.push(LeasedPark {
-                receipt: ParkReceipt { row: id, fence: row.fence },
-                message: (*row.park.message).clone(),
-                owns_record: row.park.owns_record,
-                attempts: row.park.verdict.attempts,
-                parked_at: row.parked_at,
-            });
-            set_row(db, id, Some(row));
+            let Some(row) = db.state().parked.rows.get(&id).cloned() else { continue };
+            leased.push(take(db, id, row, now.saturating_add(micros(request.lease))));
         }
         Ok(leased)
     }
@@ -279,9 +307,19 @@ impl Parking for MemoryTx {
     async fn note_start(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
         let db = self.usable("note a start")?;
         let place = (consumer, key.clone());
-        let starts = db.state().parked.starts.get(&place).map_or(1, |starts| starts.saturating_add(1));
-        set_starts(db, place, Some(starts));
-        Ok(starts)
+        let before = db.state().parked.starts.get(&place).copied().unwrap_or_default();
+        let count = before.count.saturating_add(1);
+        set_starts(db, place, Some(Starts { count, waits: false }));
+        Ok(count)
+    }
+
+    async fn note_wait(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
+        let db = self.usable("note a wait")?;
+        let place = (consumer, key.clone());
+        let before = db.state().parked.starts.get(&place).copied().unwrap_or_default();
+        let count = if before.waits { 0 } else { before.count };
+        set_starts(db, place, Some(Starts { count, waits: true }));
+        Ok(count)
     }
 
     async fn forget_starts(&mut self, keys: &[(ConsumerId, Key)]) -> Result<(), StoreError> {

@@ -6,13 +6,13 @@ use std::time::Duration;
 use super::db::{MemoryDb, State};
 use super::inbox::{Record, set_record};
 use super::operations::withdraw;
-use super::parked::{Row, set_row};
+use super::parked::{Row, set_row, take};
 use super::store::MemoryTx;
 use crate::error::StoreError;
 use crate::fingerprint::Fingerprint;
 use crate::key::Key;
 use crate::outcome::{Outcome, OutcomeKind};
-use crate::parked::{Cause, Park, Waits};
+use crate::parked::{Cause, LeasedPark, Park, Waits};
 use crate::quarantine::{CauseCount, ParkedRow, ParkedState, Quarantine, Remembered, Superseded};
 use crate::replay::ReplayId;
 use crate::store::ConsumerId;
@@ -169,6 +169,15 @@ impl Quarantine for MemoryTx {
             set_row(db, *id, Some(row));
         }
         Ok(done)
+    }
+
+    async fn take_in_hand(&mut self, id: i64) -> Result<Option<LeasedPark>, StoreError> {
+        if self.revive(&[id], None).await? != [true] {
+            return Ok(None);
+        }
+        let now = self.now();
+        let db = self.usable("take a parked message in hand")?;
+        Ok(row(db, id).map(|row| take(db, id, row, now)))
     }
 
     async fn supersede(&mut self, id: i64, with: &Park, link: i64, reason: &str) -> Result<Superseded, StoreError> {

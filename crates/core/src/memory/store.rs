@@ -182,6 +182,16 @@ impl Transaction for MemoryTx {
         if self.db.is_aborted() { Err(aborted("go on in a transaction")) } else { Ok(()) }
     }
 
+    async fn mark(&mut self) -> Result<(), StoreError> {
+        self.alive()?;
+        self.db.mark();
+        Ok(())
+    }
+
+    async fn back_to_mark(&mut self) -> Result<(), StoreError> {
+        if self.db.back_to_mark() { Ok(()) } else { Err(aborted("go back to a mark")) }
+    }
+
     async fn commit(self) -> Ended<MemorySession, MemoryDoubt> {
         let session = MemorySession { store: self.store };
         if self.db.is_aborted() {

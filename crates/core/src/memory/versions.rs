@@ -13,7 +13,15 @@ impl Versions for MemoryTx {
         aggregates: &[Key],
     ) -> Result<Vec<Option<u64>>, StoreError> {
         // The one open transaction holds everything.
-        let db = self.usable("lock versions")?;
+        self.read_versions(consumer, aggregates).await
+    }
+
+    async fn read_versions(
+        &mut self,
+        consumer: ConsumerId,
+        aggregates: &[Key],
+    ) -> Result<Vec<Option<u64>>, StoreError> {
+        let db = self.usable("read versions")?;
         let versions = &db.state().versions;
         Ok(aggregates.iter().map(|aggregate| versions.get(&(consumer, aggregate.clone())).copied()).collect())
     }

@@ -23,7 +23,12 @@ pub(super) struct Pace {
     price: u32,
     /// Up to here it doubles.
     known_good: usize,
+    /// Batches that set marks, from here on: messages failed a short while ago.
+    marked: u32,
 }
+
+/// Batches with marks after a failure.
+const MARKED_AFTER: u32 = 16;
 
 /// The first batch: enough to be worth a commit, little to lose where lanes meet on the same rows.
 const FIRST: usize = 8;
@@ -36,14 +41,21 @@ const PRICE_MAX: u32 = 1024;
 
 impl Pace {
     pub(super) fn new(max: usize) -> Self {
-        Self { limit: FIRST.min(max), max, credit: 0, price: 1, known_good: max }
+        Self { limit: FIRST.min(max), max, credit: 0, price: 1, known_good: max, marked: 0 }
     }
 
     pub(super) fn limit(&self) -> usize {
         self.limit
     }
 
-    pub(super) fn went_well(&mut self) {
+    /// Whether to set marks, so that a message that fails does not undo the whole batch.
+    pub(super) fn uses_marks(&self) -> bool {
+        self.marked > 0
+    }
+
+    /// Committed, perhaps without some suspects.
+    pub(super) fn went_well(&mut self, suspects: bool) {
+        self.marked = if suspects { MARKED_AFTER } else { self.marked.saturating_sub(1) };
         self.credit += 1;
         if self.credit >= self.price {
             self.credit = 0;
@@ -57,7 +69,16 @@ impl Pace {
         }
     }
 
-    /// A message failed.
+    /// A message failed and the batch was undone. Marks help against that where they can be set; if that was so with
+    /// them, or they can't, only smaller batches do.
+    pub(super) fn was_undone(&mut self, can_mark: bool) {
+        if self.uses_marks() || !can_mark {
+            self.went_badly();
+        }
+        self.marked = if can_mark { MARKED_AFTER } else { 0 };
+    }
+
+    /// The batch failed as a whole.
     pub(super) fn went_badly(&mut self) {
         self.limit = (self.limit / 2).max(1);
         self.known_good = self.limit;
@@ -171,34 +192,56 @@ mod tests {
     fn pace_halves_and_grows_by_one() {
         let mut pace = Pace::new(100);
         for _ in 0..4 {
-            pace.went_well();
+            pace.went_well(false);
         }
         assert_eq!(pace.limit(), 100, "from eight, it doubles");
         pace.went_badly();
         pace.went_badly();
         assert_eq!(pace.limit(), 25);
-        pace.went_well();
+        pace.went_well(false);
         assert_eq!(pace.limit(), 26);
         for _ in 0..200 {
             pace.went_badly();
         }
         assert_eq!(pace.limit(), 1);
         for _ in 0..200 {
-            pace.went_well();
+            pace.went_well(false);
         }
         assert_eq!(pace.limit(), 100);
+    }
+
+    #[test]
+    fn after_a_failure_marks_are_set_for_a_while_instead_of_smaller_batches() {
+        let mut pace = Pace::new(100);
+        while pace.limit() < 100 {
+            pace.went_well(false);
+        }
+        assert!(!pace.uses_marks());
+        pace.was_undone(true);
+        assert_eq!((pace.limit(), pace.uses_marks()), (100, true));
+        pace.went_well(true);
+        for _ in 0..MARKED_AFTER {
+            assert!(pace.uses_marks());
+            pace.went_well(false);
+        }
+        assert!(!pace.uses_marks());
+        pace.was_undone(true);
+        pace.was_undone(true);
+        assert_eq!(pace.limit(), 50, "they did not help");
+        pace.was_undone(false);
+        assert_eq!((pace.limit(), pace.uses_marks()), (25, false));
     }
 
     #[test]
     fn a_single_conflict_is_soon_forgotten() {
         let mut pace = Pace::new(100);
         while pace.limit() < 100 {
-            pace.went_well();
+            pace.went_well(false);
         }
         pace.was_contended();
         assert_eq!(pace.limit(), 1);
         for _ in 0..200 {
-            pace.went_well();
+            pace.went_well(false);
         }
         assert!(pace.limit() >= 50, "{}", pace.limit());
     }
@@ -212,13 +255,13 @@ mod tests {
                 conflicts += 1;
                 pace.was_contended();
             } else {
-                pace.went_well();
+                pace.went_well(false);
             }
         }
         assert!(conflicts < 40, "{conflicts} conflicts in 10,000 transactions");
         // And once the way is free, it recovers.
         for _ in 0..12_000 {
-            pace.went_well();
+            pace.went_well(false);
         }
         assert_eq!(pace.limit(), 100);
     }

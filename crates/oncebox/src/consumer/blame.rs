@@ -2,7 +2,7 @@
 
 use oncebox_core::{Class, Failure, Store, StoreError, StoreErrorKind};
 
-use super::builder::Classify;
+use super::setup::Classify;
 
 /// What a handler's failure turned out to be.
 pub(super) enum Blame {

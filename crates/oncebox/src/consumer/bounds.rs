@@ -28,9 +28,14 @@ pub struct Bounds {
     pub contended_tries_max: u32,
     /// How often a process may die while it handles a message alone, before the message is parked for a person. Default 5.
     pub starts_max: u32,
+    /// How long a process waits before it tries a message alone during which two have died. One that dies while waiting
+    /// clears the message: something else kills processes. Default 1 s.
+    pub suspect_wait: Duration,
     /// Verdicts that it takes before most of them failing counts as a dependency that is down: then the consumer pauses
     /// and probes. 0: it never does. Default 20, at most 50.
     pub breaker_sample: usize,
+    /// Messages of one order key that may be parked; what follows them stays with its source. Default 10,000.
+    pub parked_per_key_max: u64,
     /// How long a parked message stays with the process that tries it again, unless extended. Default 30 s.
     pub parked_lease: Duration,
     /// How long the batches in hand may take after a shutdown was asked for. Default 20 s.
@@ -53,7 +58,9 @@ impl Default for Bounds {
             lock_wait_alone: Duration::from_secs(5),
             contended_tries_max: 10,
             starts_max: 5,
+            suspect_wait: Duration::from_secs(1),
             breaker_sample: 20,
+            parked_per_key_max: 10_000,
             parked_lease: Duration::from_secs(30),
             drain_deadline: Duration::from_secs(20),
             hook_deadline: Duration::from_secs(5),
@@ -68,6 +75,7 @@ impl Bounds {
             (self.lanes == 0, "lanes must be at least 1"),
             (self.lanes > 1_000, "lanes must be at most 1000: each one holds a connection"),
             (self.batch_messages_max == 0, "batch_messages_max must be at least 1"),
+            (self.parked_per_key_max == 0, "parked_per_key_max must be at least 1"),
             (self.in_flight_max == 0, "in_flight_max must be at least 1"),
             (self.in_flight_max > 1_000_000, "in_flight_max must be at most 1000000"),
             (self.payload_bytes_max > self.in_flight_bytes_max, "in_flight_bytes_max must hold one payload_bytes_max"),

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::builder::Flow;
+use super::setup::Flow;
 
 /// Verdicts that it looks back on.
 const WINDOW: usize = 50;

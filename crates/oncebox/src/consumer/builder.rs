@@ -1,6 +1,5 @@
 //! Putting a consumer together.
 
-use std::collections::HashSet;
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
@@ -8,27 +7,23 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use oncebox_core::ConsumerStore;
-use oncebox_core::key::TemplateError;
 use oncebox_core::queue::QueueStore;
-use oncebox_core::store::InvalidName;
-use oncebox_core::{
-    Class, Clock, ConsumerName, Content, KeyStrategy, Message, Outcome, Scope, Source, Store, SystemClock, Template,
-};
+use oncebox_core::{Class, Clock, Content, KeyStrategy, Message, Outcome, Scope, Source, Store};
 use serde::de::DeserializeOwned;
-use tokio::sync::Semaphore;
 
+use super::alerts::{Dead, Missing};
 use super::breaker::Breaker;
 use super::engine::{Drained, Engine, RunError};
-use super::identity::Identity;
-use super::retry::{Retries, Retry};
-use super::routes::{Route, Routes, Shape};
+use super::order_by::OrderBy;
+use super::retry::Retry;
+use super::routes::{Route, Shape};
 use super::settle::{HookRuns, SettledHook};
+use super::setup::Setup;
 use super::stop::Stop;
 use super::together::{Running, together};
 use super::versioned::Versioned;
 use super::{Bounds, Stats, StoredConsumer};
 use crate::handler::{Batch, BatchHandler, Each, Erased, Handler, Raw};
-use crate::parked_source::Due;
 
 /// A named reader of a source, with its own records in a store: the unit of "once".
 ///
@@ -62,149 +57,11 @@ pub struct Consumer<S: Store, Src> {
     pub(super) source: Src,
 }
 
-/// Everything about a consumer but its source.
-pub(super) struct Setup<S: Store> {
-    pub(super) name: String,
-    pub(super) store: S,
-    pub(super) routes: Routes<S>,
-    pub(super) bounds: Bounds,
-    pub(super) identity: Identity,
-    pub(super) order: OrderBy,
-    pub(super) constraints: HashSet<String>,
-    pub(super) hooks: Vec<Arc<SettledHook>>,
-    pub(super) versioned: Option<Versioned>,
-    pub(super) retries: Retries,
-    pub(super) classify: Vec<Classify>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) stats: Arc<Stats>,
-    pub(super) flow: Flow,
-    /// Tells the parked flow when something is due.
-    pub(super) due: Arc<Due>,
-    pub(super) breaker: Arc<Breaker>,
-    pub(super) suspects: Arc<Semaphore>,
-    /// Types that were given two handlers.
-    twice: Vec<String>,
-}
-
-/// Which part of a consumer an engine runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flow {
-    /// What comes from the source, or from the table of stored mode.
-    Main,
-    /// What stored mode stores.
-    Front,
-    /// What was set aside and is tried again.
-    Parked,
-}
-
-/// Lanes for what was set aside.
-const PARKED_LANES_MAX: usize = 4;
-
-/// Reads the class of an error that a handler returned.
-pub(super) type Classify = Arc<dyn Fn(&(dyn Error + 'static)) -> Option<Class> + Send + Sync>;
-
-/// The order key of a message that came through us is what the order asks for.
-pub(super) fn by_message_key(order: &OrderBy) -> OrderBy {
-    if order.is_kept() { OrderBy::MessageKey } else { OrderBy::Nothing }
-}
-
-/// What messages are kept in order by.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OrderBy {
-    /// No order is kept.
-    #[default]
-    Nothing,
-    /// The message's own order key. Messages without one are free.
-    MessageKey,
-    /// A key built from the message: `{invoice_id}`.
-    Template(Template),
-}
-
-impl OrderBy {
-    /// A key built from the message: `{invoice_id}`.
-    pub fn template(text: &str) -> Result<Self, TemplateError> {
-        Template::parse(text).map(Self::Template)
-    }
-
-    pub(super) fn is_kept(&self) -> bool {
-        *self != Self::Nothing
-    }
-}
-
-impl fmt::Display for OrderBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nothing => f.write_str("none"),
-            Self::MessageKey => f.write_str("order key"),
-            Self::Template(template) => template.fmt(f),
-        }
-    }
-}
-
-/// Why a consumer does not start.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// Its name can't be one.
-    #[error(transparent)]
-    Name(#[from] InvalidName),
-    /// It has nothing to do.
-    #[error("cannot start consumer {0}: it has no handler; add one with `on`")]
-    NoHandler(String),
-    /// A type has two handlers.
-    #[error("cannot start consumer {name}: type `{kind}` has two handlers")]
-    TwoHandlers {
-        /// The consumer.
-        name: String,
-        /// The type.
-        kind: String,
-    },
-    /// A bound makes no sense.
-    #[error("cannot start consumer {name}: {mistake}")]
-    Bounds {
-        /// The consumer.
-        name: String,
-        /// What is wrong.
-        mistake: &'static str,
-    },
-    /// Order is asked for and nothing owns it.
-    #[error(
-        "cannot start consumer {name} with order: its source `{source_name}` gives no order key an owner, so two \
-         processes could handle one key at once; use a source that does (a queue opened with lanes)"
-    )]
-    NoOrder {
-        /// The consumer.
-        name: String,
-        /// The source.
-        source_name: &'static str,
-    },
-}
-
 impl<S: ConsumerStore, Src: Source<S>> Consumer<S, Src> {
     /// A consumer of `source` that keeps its records in `store` under `name`. The name is its identity: renamed, it
     /// starts with no memory.
     pub fn new(name: impl Into<String>, store: S, source: Src) -> Self {
-        let setup = Setup {
-            name: name.into(),
-            store,
-            routes: Routes::default(),
-            bounds: Bounds::default(),
-            identity: Identity::default(),
-            order: OrderBy::Nothing,
-            constraints: HashSet::new(),
-            hooks: Vec::new(),
-            versioned: None,
-            retries: Retries::default(),
-            classify: Vec::new(),
-            clock: Arc::new(SystemClock),
-            stats: Arc::default(),
-            flow: Flow::Main,
-            due: Arc::default(),
-            breaker: Arc::new(Breaker::new(Bounds::default().breaker_sample)),
-            suspects: Arc::new(Semaphore::new(1)),
-            twice: Vec::new(),
-        };
+        let setup = Setup::new(name.into(), store);
         Self { setup, source }
     }
 
@@ -317,6 +174,33 @@ impl<S: ConsumerStore, Src: Source<S>> Consumer<S, Src> {
         self
     }
 
+    /// Tells `tell` of each message that is set aside for a person: to page its owner, to call a webhook. After the
+    /// commit, at most once for each time that a message dies; a process that dies in between tells nobody. It holds up
+    /// its lane: hand over what takes long.
+    #[must_use]
+    pub fn on_dead<F, Fut>(mut self, tell: F) -> Self
+    where
+        F: Fn(Dead) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.setup.alerts.on_dead.push(Arc::new(move |dead| Box::pin(tell(dead))));
+        self
+    }
+
+    /// Asks `fetch` for versions that a message has waited for in vain, for as long as [`Gap::Wait`](super::Gap::Wait)
+    /// says. It has them sent again, to the source of this consumer; the message then waits once more for as long, and
+    /// is parked for a person only after that. Asked after the commit, at least once for each message that waits so
+    /// long, unless the process dies.
+    #[must_use]
+    pub fn on_missing<F, Fut>(mut self, fetch: F) -> Self
+    where
+        F: Fn(Missing) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.setup.alerts.on_missing.push(Arc::new(move |missing| Box::pin(fetch(missing))));
+        self
+    }
+
     /// Reads versions: a message is applied if it is the next of its aggregate, and never turns its state back.
     #[must_use]
     pub fn versioned(mut self, versioned: Versioned) -> Self {
@@ -390,71 +274,6 @@ impl<S: ConsumerStore, Src: Source<S>> Consumer<S, Src> {
         let stop = Stop::default();
         together(&stop, [Box::pin(main.run(stop.wait())) as Running<'_>, Box::pin(parked.run(stop.wait()))], shutdown)
             .await
-    }
-}
-
-impl<S: Store> Setup<S> {
-    /// A consumer beside this one, with other handlers and counters of its own.
-    pub(super) fn front(&self, routes: Routes<S>, stats: Arc<Stats>) -> Self {
-        Self {
-            name: self.name.clone(),
-            store: self.store.clone(),
-            routes,
-            bounds: self.bounds.clone(),
-            identity: self.identity.clone(),
-            order: self.order.clone(),
-            constraints: HashSet::new(),
-            hooks: Vec::new(),
-            versioned: None,
-            retries: self.retries.clone(),
-            classify: Vec::new(),
-            clock: Arc::clone(&self.clock),
-            stats,
-            flow: Flow::Front,
-            due: Arc::clone(&self.due),
-            breaker: Arc::new(Breaker::new(0)),
-            suspects: Arc::clone(&self.suspects),
-            twice: Vec::new(),
-        }
-    }
-
-    /// The flow of what was set aside, beside this one: the same handlers, policies and counters.
-    pub(super) fn parked(&self) -> Self {
-        Self {
-            name: self.name.clone(),
-            store: self.store.clone(),
-            routes: self.routes.clone(),
-            bounds: Bounds { lanes: self.bounds.lanes.min(PARKED_LANES_MAX), ..self.bounds.clone() },
-            identity: self.identity.clone(),
-            order: by_message_key(&self.order),
-            constraints: self.constraints.clone(),
-            hooks: self.hooks.clone(),
-            versioned: self.versioned.clone(),
-            retries: self.retries.clone(),
-            classify: self.classify.clone(),
-            clock: Arc::clone(&self.clock),
-            stats: Arc::clone(&self.stats),
-            flow: Flow::Parked,
-            due: Arc::clone(&self.due),
-            breaker: Arc::clone(&self.breaker),
-            suspects: Arc::clone(&self.suspects),
-            twice: Vec::new(),
-        }
-    }
-
-    pub(super) fn check(&self) -> Result<ConsumerName, StartError> {
-        let checked = ConsumerName::new(self.name.clone())?;
-        let name = self.name.clone();
-        if self.routes.is_empty() {
-            return Err(StartError::NoHandler(name));
-        }
-        if let Some(kind) = self.twice.first().cloned() {
-            return Err(StartError::TwoHandlers { name, kind });
-        }
-        match self.bounds.mistake() {
-            Some(mistake) => Err(StartError::Bounds { name, mistake }),
-            None => Ok(checked),
-        }
     }
 }
 

@@ -10,19 +10,21 @@ use std::time::Duration;
 use oncebox_core::ConsumerStore;
 use oncebox_core::source::Order;
 use oncebox_core::{Clock, ConsumerName, Source, SourceError, StoreError, StoreErrorKind, planted};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{RwLock, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
+use super::alerts::Alerts;
 use super::breaker::Breaker;
-use super::builder::{Classify, Flow, OrderBy, Setup, StartError};
 use super::heartbeat::{self, Held};
 use super::identity::{Identity, Records};
 use super::intake::{self, room_kib};
 use super::lane::Lane;
+use super::order_by::OrderBy;
 use super::outage::{Outage, Pause};
 use super::retry::Retries;
 use super::routes::Routes;
 use super::settle::SettledHook;
+use super::setup::{Classify, Flow, Setup, StartError};
 use super::stop::Stop;
 use super::versioned::Versioned;
 use super::{Bounds, Stats};
@@ -39,6 +41,7 @@ pub(crate) struct Engine<S: ConsumerStore, Src: Source<S>> {
     pub(super) order: OrderBy,
     pub(super) constraints: HashSet<String>,
     pub(super) hooks: Vec<Arc<SettledHook>>,
+    pub(super) alerts: Alerts,
     pub(super) versioned: Option<Versioned>,
     pub(super) retries: Retries,
     pub(super) classify: Vec<Classify>,
@@ -46,8 +49,8 @@ pub(crate) struct Engine<S: ConsumerStore, Src: Source<S>> {
     pub(super) due: Arc<Due>,
     /// Shared by all flows of the consumer.
     pub(super) breaker: Arc<Breaker>,
-    /// One suspect at a time; see `poison`.
-    pub(super) suspects: Arc<Semaphore>,
+    /// Held shared by whatever runs, and alone by a suspect that is put to the proof.
+    pub(super) alone: Arc<RwLock<()>>,
     pub(super) records: Records,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) stats: Arc<Stats>,
@@ -159,13 +162,14 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
             order: setup.order,
             constraints: setup.constraints,
             hooks: setup.hooks,
+            alerts: setup.alerts,
             versioned: setup.versioned,
             retries: setup.retries,
             classify: setup.classify,
             flow: setup.flow,
             due: setup.due,
             breaker: setup.breaker,
-            suspects: setup.suspects,
+            alone: setup.alone,
             records,
             clock: setup.clock,
             stats: setup.stats,

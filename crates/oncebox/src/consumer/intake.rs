@@ -10,10 +10,10 @@ use oncebox_core::{Delivery, Failure, Release, Source, SourceErrorKind};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::breaker::Admission;
-use super::builder::Flow;
 use super::heartbeat::Held;
 use super::outage::Pause;
 use super::plants;
+use super::setup::Flow;
 use super::stats::{InHand, Stats};
 use super::work::{Ready, Room, Work};
 use super::{Engine, OrderBy};
@@ -134,7 +134,25 @@ async fn dispatch<S: ConsumerStore, Src: Source<S>>(
         },
     };
     let Some((messages, kib)) = room else { return Some(delivery) };
-    let room = Room { messages, kib, in_hand };
+    let work = Work { wave, is_probe, ..work(engine, delivery, Room { messages, kib, in_hand }) };
+    let outlet = match &work.order_key {
+        Some(key) if outlets.len() > 1 => {
+            let lanes = outlets.len();
+            &outlets[plants::any_lane(lane(key, lanes), lanes, &work.delivery.message)]
+        }
+        _ => &outlets[0],
+    };
+    // A closed outlet means that its lane broke down; the delivery comes again when its lease runs out.
+    let _ = outlet.send(work).await;
+    None
+}
+
+/// A delivery with everything that can be known about it before its transaction.
+fn work<S: ConsumerStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    delivery: Delivery<Src::Receipt>,
+    room: Room,
+) -> Work<S, Src::Receipt> {
     let (order_key, misordered) = match order_key(engine, &delivery) {
         Ok(order_key) => (order_key, None),
         Err(failure) => (delivery.message.order_key.as_deref().map(Arc::from), Some(failure)),
@@ -143,16 +161,17 @@ async fn dispatch<S: ConsumerStore, Src: Source<S>>(
         None => ready(engine, &delivery),
         Some(failure) => Err(failure),
     };
-    let outlet = match &order_key {
-        Some(key) if outlets.len() > 1 => {
-            let lanes = outlets.len();
-            &outlets[plants::any_lane(lane(key, lanes), lanes, &delivery.message)]
-        }
-        _ => &outlets[0],
-    };
-    // A closed outlet means that its lane broke down; the delivery comes again when its lease runs out.
-    let _ = outlet.send(Work { delivery, ready, order_key, wave, is_probe, room }).await;
-    None
+    Work { delivery, ready, order_key, wave: 0, is_probe: false, room }
+}
+
+/// The same for one that goes to no lane, once there is room for it; `None` if there never will be.
+pub(super) async fn work_apart<S: ConsumerStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    delivery: Delivery<Src::Receipt>,
+) -> Option<Work<S, Src::Receipt>> {
+    let (messages, kib) = take_room(engine, kib(engine, delivery.message.payload.len())).await?;
+    let room = Room { messages, kib, in_hand: InHand::new(&engine.stats) };
+    Some(work(engine, delivery, room))
 }
 
 /// A shutdown came before there was room.

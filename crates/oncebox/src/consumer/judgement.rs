@@ -10,13 +10,14 @@ use oncebox_core::ConsumerStore;
 use oncebox_core::crashpoint::crashpoint;
 use oncebox_core::parked::{Verdict, Waits};
 use oncebox_core::{Class, Failure, Source, StoreError, StoreErrorKind};
+use tokio::time::Instant;
 
 use super::bounds::backoff;
 use super::breaker::Failed;
-use super::builder::Flow;
 use super::lane::{Lane, Works};
 use super::parking::{self, SetAside};
 use super::settle;
+use super::setup::Flow;
 use super::stats::Stats;
 use super::verdict;
 use super::work::Work;
@@ -26,6 +27,12 @@ const BLOCKED_MAX: usize = 10_000;
 
 /// How long a message stays with its source if it can't be set aside.
 pub(super) const SENT_BACK_FOR: Duration = Duration::from_millis(200);
+
+/// How long a message stays with its source if there is no room to park it behind others.
+const HELD_BACK_FOR: Duration = Duration::from_secs(1);
+
+/// How often a lane says that it holds messages back.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
     /// This message failed, alone.
@@ -108,6 +115,24 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
         }
     }
 
+    /// As many of their order keys are parked as may be: they stay with their source until there is room.
+    pub(super) async fn hold_back(&mut self, works: Works<S, Src>) {
+        let Some(first) = works.first() else { return };
+        Stats::add(&self.engine.stats.held_back, works.len());
+        // Once in a while, and not for each of what may be a flood.
+        if self.held_back_said.is_none_or(|said| said.elapsed() >= SAY_AGAIN) {
+            self.held_back_said = Some(Instant::now());
+            tracing::warn!(
+                consumer = %self.engine.name, message = %first.delivery.message.label(),
+                "{} messages of one order key are parked, which is as many as may be; what follows stays with its source \
+                 until someone looks at the first of them", self.engine.bounds.parked_per_key_max
+            );
+        }
+        for work in works {
+            self.send_back(work, HELD_BACK_FOR, None).await;
+        }
+    }
+
     /// Parks a message, and goes on until that is durable or can't be.
     async fn set_aside(&mut self, mut work: Work<S, Src::Receipt>, verdict: Verdict) {
         let order_key = work.order_key.clone();
@@ -159,7 +184,12 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             Some(_) => &stats.dead,
         };
         Stats::add(counter, 1);
+        let alerts = &self.engine.alerts;
+        let told = verdict.map(|verdict| alerts.verdict(self.engine.name.as_str(), &work.delivery.message, verdict));
         settle::acknowledge(&self.engine, vec![work]).await;
+        for hook in told.into_iter().flatten() {
+            settle::run_hook(&self.engine, hook).await;
+        }
         if let Some(delay) = delay {
             self.engine.due.after(delay);
         }

@@ -15,11 +15,13 @@ use std::time::Duration;
 use oncebox_core::ConsumerStore;
 use oncebox_core::{Class, Failure, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind, planted};
 use tokio::sync::{Mutex, mpsc};
+use tokio::time::Instant;
 
 use super::Engine;
-use super::attempt::{During, End, Fate, Mode, attempt};
+use super::attempt::{During, End, Mode, attempt};
 use super::batch::Pace;
 use super::bounds::backoff;
+use super::fate::Fate;
 use super::judgement::SENT_BACK_FOR;
 use super::plants;
 use super::poison;
@@ -45,6 +47,8 @@ pub(super) struct Lane<S: ConsumerStore, Src: Source<S>> {
     /// Order keys whose head went back to the source, each with the wave from which on its messages come in order
     /// again.
     pub(super) blocked: HashMap<Arc<str>, u64>,
+    /// When the lane last said that it holds messages back.
+    pub(super) held_back_said: Option<Instant>,
     /// What a shutdown left: given back once nothing more is received, or it would be received again.
     pub(super) left: Works<S, Src>,
 }
@@ -77,7 +81,17 @@ const SHAKEN_MAX: u32 = 2;
 impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
     pub(super) fn new(engine: Arc<Engine<S, Src>>, feed: Feed<S, Src::Receipt>) -> Self {
         let pace = Pace::new(engine.bounds.batch_messages_max);
-        Self { engine, feed, session: None, lost: 0, pace, conflicts: 0, blocked: HashMap::new(), left: Vec::new() }
+        Self {
+            engine,
+            feed,
+            session: None,
+            lost: 0,
+            pace,
+            conflicts: 0,
+            blocked: HashMap::new(),
+            held_back_said: None,
+            left: Vec::new(),
+        }
     }
 
     /// Runs until the feed ends. Once a shutdown is asked for, what has not begun is released.
@@ -138,7 +152,11 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
                         groups.push_front(Group::new(works));
                     }
                 }
-                None => self.run_group(group, &mut groups).await,
+                None => {
+                    let engine = Arc::clone(&self.engine);
+                    let _shared = engine.alone.read().await;
+                    self.run_group(group, &mut groups).await;
+                }
             }
         }
     }
@@ -154,7 +172,9 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             return;
         }
         let alone = works.len() == 1;
-        let Some((works, end)) = self.attempt(works, mode.clone()).await else { return };
+        // Versions are counted ahead of the handlers, so one that is left out would leave a hole.
+        let marks = !alone && self.pace.uses_marks() && self.engine.versioned.is_none();
+        let Some((works, end)) = self.attempt(works, mode.clone(), marks).await else { return };
         if planted::is("rolled-back-batch-acknowledged") && !alone && matches!(end, End::Suspect { .. }) {
             plants::acknowledge_now(&self.engine, &works).await;
         }
@@ -162,8 +182,9 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             End::Committed { session, fates, hooks } => {
                 self.session = Some(session);
                 self.lost = 0;
+                let suspects = fates.iter().any(|fate| matches!(fate, Fate::Suspect));
                 if whole {
-                    self.pace.went_well();
+                    self.pace.went_well(suspects);
                 }
                 let probes = works.iter().any(|work| work.is_probe);
                 let handled = fates.iter().filter(|fate| matches!(fate, Fate::Handled(_))).count();
@@ -177,8 +198,15 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
                 }
                 let later = settle::committed(&self.engine, works, fates, hooks).await;
                 self.conflicts(later.conflicts).await;
+                for work in later.unfit {
+                    self.unfit(work).await;
+                }
+                self.hold_back(later.held_back).await;
                 if !later.again.is_empty() {
                     groups.push_front(Group::new(later.again));
+                }
+                for suspect in later.suspects.into_iter().rev() {
+                    groups.push_front(Group::new(vec![suspect]));
                 }
             }
             End::Suspect { session, doubt, place, failure, unique } => {
@@ -190,7 +218,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
                 }
                 let known = unique.is_some_and(|name| self.engine.constraints.contains(&name));
                 if !alone {
-                    self.pace.went_badly();
+                    self.pace.was_undone(self.engine.versioned.is_none());
                     let (rest, suspect, behind) = part(works, place);
                     for works in [behind, vec![suspect], rest] {
                         groups.push_front(Group::new(works));
@@ -237,9 +265,9 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
     }
 
     /// A transaction in its own task, awaited to its end. `None` if it broke down; its messages come again.
-    async fn attempt(&mut self, works: Works<S, Src>, mode: Mode) -> Option<(Works<S, Src>, End<S>)> {
+    async fn attempt(&mut self, works: Works<S, Src>, mode: Mode, marks: bool) -> Option<(Works<S, Src>, End<S>)> {
         let order_keys: Vec<Arc<str>> = works.iter().filter_map(|work| work.order_key.clone()).collect();
-        let run = attempt(Arc::clone(&self.engine), self.session.take(), works, mode);
+        let run = attempt(Arc::clone(&self.engine), self.session.take(), works, mode, marks);
         #[allow(clippy::disallowed_methods, reason = "awaited here; a task so that nothing cancels it half-way")]
         match tokio::spawn(run).await {
             Ok(done) => Some(done),

@@ -8,6 +8,8 @@
 //!
 //! What is received is held until it is settled: extended while it waits, given back at a shutdown, never dropped.
 
+mod alerts;
+mod aside;
 mod attempt;
 mod batch;
 mod blame;
@@ -15,12 +17,16 @@ mod bounds;
 mod breaker;
 mod builder;
 mod call;
+mod dry_run;
 mod engine;
+mod fate;
+mod handling;
 mod heartbeat;
 mod identity;
 mod intake;
 mod judgement;
 mod lane;
+mod order_by;
 mod outage;
 mod parking;
 mod plants;
@@ -28,20 +34,26 @@ mod poison;
 mod retry;
 pub(crate) mod routes;
 mod settle;
+mod setup;
 mod stats;
 mod stop;
 mod stored;
 mod together;
+mod too_old;
 mod verdict;
 mod versioned;
 mod work;
 
+pub use alerts::{Dead, Missing};
 pub use bounds::Bounds;
-pub use builder::{Consumer, OrderBy, StartError};
+pub use builder::Consumer;
+pub use dry_run::DryRunner;
 pub(crate) use engine::Engine;
 pub use engine::{Drained, RunError};
+pub use order_by::OrderBy;
 pub use retry::Retry;
 pub use settle::HookRuns;
+pub use setup::StartError;
 pub use stats::{Snapshot, Stats};
 pub use stored::StoredConsumer;
 pub use versioned::{Gap, Versioned};

@@ -18,7 +18,7 @@ use oncebox_core::{
 };
 
 use super::Engine;
-use super::builder::Flow;
+use super::setup::Flow;
 use super::work::Work;
 use crate::queue_source::ORIGIN;
 

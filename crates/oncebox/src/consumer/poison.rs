@@ -1,9 +1,19 @@
 //! Messages that kill the process.
 //!
+//! ```text
+//!  delivered 3 times ─▶ suspect ─▶ note a wait ─▶ (wait) ─▶ note a start ─▶ run alone ─▶ forget
+//!                                     │                        │
+//!                     died here: cleared, count from 0         └ died here: one more; after 5 parked for a person
+//! ```
+//!
 //! A process that dies leaves no verdict, so its messages come again, the killer and its neighbours alike. One that has
-//! come several times without a verdict is a suspect: it runs alone, one suspect at a time in each process, and that it
+//! come several times without a verdict is a suspect: it runs alone, the only thing that its process does, and that it
 //! starts is noted in a transaction of its own before. If the process survives, the note goes; a message with too many
 //! notes is parked for a person. First deliveries pay nothing.
+//!
+//! Processes are also killed from outside, and then whichever message is tried first each time looks guilty. So the
+//! proof has a control: after two deaths a process waits before it starts the message, for longer than most handlers
+//! take. Whatever kills processes from outside mostly does so during the wait, and that clears the message.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,9 +33,21 @@ use super::work::Work;
 /// Deliveries without a verdict that make a suspect. One death may have any cause.
 const SUSPECT_FROM: u32 = 3;
 
+/// Deaths after which a process waits before the next start.
+const WAIT_FROM: u32 = 2;
+
 /// Whether a message may have killed processes before.
 pub(super) fn is_suspect<S: ConsumerStore, R>(work: &Work<S, R>) -> bool {
     work.delivery.count.is_some_and(|count| count >= SUSPECT_FROM)
+}
+
+/// What is noted of a suspect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Note {
+    /// A process has it in hand and does nothing with it.
+    Wait,
+    /// Its handler runs next.
+    Start,
 }
 
 impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
@@ -36,22 +58,34 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
         groups: &mut VecDeque<Group<Work<S, Src::Receipt>>>,
     ) {
         let engine = Arc::clone(&self.engine);
+        // Nothing else runs in this process meanwhile: whatever kills it is not a neighbour.
+        let _alone = engine.alone.write().await;
         let key = group.works.first().map(|work| parking::key(&engine, work));
         let Some(Ok(key)) = key else { return self.run_group(group, groups).await };
-        let Ok(_turn) = engine.suspects.acquire().await else { return };
         Stats::add(&engine.stats.suspects, 1);
         let key = (engine.records.own, key);
-        match self.note_start(&key).await {
-            Err(error) => self.broken(group, error, During::Engine, groups).await,
-            Ok(starts) if starts > engine.bounds.starts_max && !planted::is("starts-not-counted") => {
-                let died = starts - 1;
-                let failure = Failure::permanent(format!("the process died {died} times while it was handled alone"));
-                let failure = failure.code("kills-its-process");
-                if let Some(work) = group.works.pop() {
-                    self.failed(work, &failure).await;
-                }
-                self.forget_start(&key).await;
+        let died = match self.note(&key, Note::Wait).await {
+            Err(error) => return self.broken(group, error, During::Engine, groups).await,
+            Ok(died) => died,
+        };
+        if died >= WAIT_FROM {
+            tokio::select! {
+                biased;
+                // The note stays and clears it: a guilty one is found a few deaths later.
+                () = engine.stopping() => return self.give_back(group.works).await,
+                () = tokio::time::sleep(engine.bounds.suspect_wait) => {}
             }
+        }
+        if died >= engine.bounds.starts_max && !planted::is("starts-not-counted") {
+            let failure = Failure::permanent(format!("the process died {died} times while it was handled alone"));
+            let failure = failure.code("kills-its-process");
+            if let Some(work) = group.works.pop() {
+                self.failed(work, &failure).await;
+            }
+            return self.forget_start(&key).await;
+        }
+        match self.note(&key, Note::Start).await {
+            Err(error) => self.broken(group, error, During::Engine, groups).await,
             Ok(_) => {
                 self.run_group(group, groups).await;
                 self.forget_start(&key).await;
@@ -59,13 +93,17 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
         }
     }
 
-    async fn note_start(&mut self, key: &(ConsumerId, Key)) -> Result<u32, StoreError> {
+    /// Answers how many processes have died of it, as far as is known, this start included.
+    async fn note(&mut self, key: &(ConsumerId, Key), note: Note) -> Result<u32, StoreError> {
         let session = match self.session.take() {
             Some(session) => session,
             None => self.engine.store.connect().await?,
         };
         let mut tx = session.begin(self.engine.bounds.lock_wait_alone).await?;
-        let noted = tx.note_start(key.0, &key.1).await;
+        let noted = match note {
+            Note::Wait => tx.note_wait(key.0, &key.1).await,
+            Note::Start => tx.note_start(key.0, &key.1).await,
+        };
         // Counted in the transaction of its handler, a start would vanish with the process.
         let noted = match (noted, planted::is("start-in-handler-transaction")) {
             (Ok(starts), false) => match tx.commit().await {
@@ -88,7 +126,9 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
                 noted
             }
         };
-        crashpoint("started").await?;
+        if note == Note::Start {
+            crashpoint("started").await?;
+        }
         noted
     }
 

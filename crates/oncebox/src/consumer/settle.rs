@@ -9,7 +9,7 @@ use oncebox_core::parked::Waits;
 use oncebox_core::{Conflict, Outcome, OutcomeKind, Release, Source, Store};
 
 use super::Engine;
-use super::attempt::{Fate, Kind};
+use super::fate::{Fate, Kind};
 use super::stats::Stats;
 use super::work::{Room, Work};
 use crate::context::{BoxFuture, Hook};
@@ -34,6 +34,13 @@ pub enum HookRuns {
 /// Messages of a committed batch that are not settled.
 pub(super) struct Unsettled<S: Store, R> {
     pub(super) conflicts: Vec<(Work<S, R>, Conflict)>,
+    /// With the reason in place of what it takes to handle them.
+    pub(super) unfit: Vec<Work<S, R>>,
+    /// To go back to the source, in order.
+    pub(super) held_back: Vec<Work<S, R>>,
+    /// To run alone, each.
+    pub(super) suspects: Vec<Work<S, R>>,
+    /// To run after them.
     pub(super) again: Vec<Work<S, R>>,
 }
 
@@ -47,17 +54,37 @@ pub(super) async fn committed<S: ConsumerStore, Src: Source<S>>(
     Stats::add(&engine.stats.commits, 1);
     // A hang or an error here is a crash between commit and acknowledgement; the messages come again as duplicates.
     let _ = crashpoint("committed").await;
-    let mut unsettled = Unsettled { conflicts: Vec::new(), again: Vec::new() };
+    let mut unsettled = Unsettled {
+        conflicts: Vec::new(),
+        unfit: Vec::new(),
+        held_back: Vec::new(),
+        suspects: Vec::new(),
+        again: Vec::new(),
+    };
     let mut settled = Vec::with_capacity(works.len());
     let mut after = Vec::new();
-    for (work, fate) in works.into_iter().zip(fates) {
+    for (mut work, fate) in works.into_iter().zip(fates) {
         let (outcome, duplicate) = match fate {
             Fate::Conflict(conflict) => {
                 unsettled.conflicts.push((work, conflict));
                 continue;
             }
+            Fate::TooOld(failure) => {
+                Stats::add(&engine.stats.too_old, 1);
+                work.ready = Err(failure);
+                unsettled.unfit.push(work);
+                continue;
+            }
+            Fate::HeldBack => {
+                unsettled.held_back.push(work);
+                continue;
+            }
             Fate::Later => {
                 unsettled.again.push(work);
+                continue;
+            }
+            Fate::Suspect => {
+                unsettled.suspects.push(work);
                 continue;
             }
             Fate::Aside(waits) => {
@@ -166,12 +193,12 @@ fn unload<S: Store, R>(works: Vec<Work<S, R>>) -> (Vec<oncebox_core::Delivery<R>
 }
 
 /// Best effort: a hook that panics or dawdles harms nobody but itself.
-async fn run_hook<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, hook: Hook) {
+pub(super) async fn run_hook<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, hook: Hook) {
     #[allow(clippy::disallowed_methods, reason = "awaited here; a task so that its panic stays its own")]
     let task = tokio::spawn(tokio::time::timeout(engine.bounds.hook_deadline, hook));
     match task.await {
         Ok(Ok(())) => {}
-        Ok(Err(_)) => tracing::warn!(consumer = %engine.name, "an after-commit hook took too long and was dropped"),
-        Err(_) => tracing::warn!(consumer = %engine.name, "an after-commit hook panicked"),
+        Ok(Err(_)) => tracing::warn!(consumer = %engine.name, "a hook took too long and was dropped"),
+        Err(_) => tracing::warn!(consumer = %engine.name, "a hook panicked"),
     }
 }

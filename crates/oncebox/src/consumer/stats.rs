@@ -54,12 +54,16 @@ counters! {
     business_duplicates,
     /// Messages whose key belongs to another message.
     conflicts,
+    /// Messages from before the horizon of the consumer, which were not handled.
+    too_old,
     /// Verdicts of failure, each from a run alone.
     failures,
     /// Messages that were set aside to be tried again.
     parked,
     /// Messages that were set aside behind another of their order key.
     parked_behind,
+    /// Arrivals that went back to their source because as many of their order key are parked as may be.
+    held_back,
     /// Arrivals that found a version of their aggregate missing.
     gaps,
     /// Messages older than the state of their aggregate.

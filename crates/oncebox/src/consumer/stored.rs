@@ -15,17 +15,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_core::ConsumerStore;
+use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::queue::{Enqueue, Enqueued, QueueId, QueueSpec, QueueStore, QueueTx};
 use oncebox_core::source::SourceCapabilities;
 use oncebox_core::{
     ConsumerName, Coordinate, Delivery, Failure, Key, KeyStrategy, Message, Release, Source, SourceError, StoreError,
 };
 
-use super::builder::{Consumer, Setup, by_message_key};
+use super::DryRunner;
+use super::builder::Consumer;
 use super::engine::{Drained, Engine, RunError};
 use super::identity::{Identity, Records};
+use super::order_by::by_message_key;
 use super::parking;
 use super::routes::{Route, Routes, Shape};
+use super::setup::Setup;
 use super::stats::Stats;
 use super::stop::Stop;
 use super::together::{Running, together};
@@ -60,6 +64,14 @@ impl<S: QueueStore, Src: Source<S>> StoredConsumer<S, Src> {
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
+    }
+
+    /// Runs the handlers over what was set aside, and keeps nothing; see [`Consumer::dry_runner`].
+    pub async fn dry_runner(&self) -> Result<DryRunner<S>, RunError>
+    where
+        S: QuarantineStore,
+    {
+        self.consumer.dry_runner().await
     }
 
     /// Runs until `shutdown` resolves, then finishes or gives back what is in hand.

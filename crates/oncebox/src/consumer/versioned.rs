@@ -9,11 +9,13 @@ use std::time::Duration;
 use oncebox_core::ConsumerStore;
 use oncebox_core::key::TemplateError;
 use oncebox_core::parked::{Cause, Parking, Verdict, Waits};
-use oncebox_core::versions::{Standing, Versions};
+use oncebox_core::versions::{Standing, VersionPolicy, Versions};
 use oncebox_core::{Class, Failure, Key, Message, Outcome, OutcomeKind, Source, StoreError, Template, planted};
 
 use super::Engine;
+use super::alerts::Missing;
 use super::work::Work;
+use crate::context::Hook;
 
 /// How a consumer reads versions, and what it does about gaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +31,7 @@ pub struct Versioned {
 #[non_exhaustive]
 pub enum Gap {
     /// Wait for what is missing, for at most this long and with at most this many messages of one aggregate; then the
-    /// message is parked for a person.
+    /// message is parked for a person, or what is missing is [asked for](super::Consumer::on_missing).
     Wait {
         /// How long.
         time: Duration,
@@ -112,6 +114,23 @@ impl Versioned {
     }
 }
 
+impl VersionPolicy for Versioned {
+    fn place(&self, message: &Message) -> Result<(Key, u64), Failure> {
+        self.read(message).map(|place| (place.key, place.version))
+    }
+
+    fn standing(&self, version: u64, applied: Option<u64>) -> Standing {
+        match Standing::of(version, applied, self.first) {
+            Standing::Gap if self.gap == Gap::Apply => Standing::Next,
+            standing => standing,
+        }
+    }
+
+    fn waits(&self, parked_for: Duration) -> bool {
+        matches!(self.gap, Gap::Wait { time, .. } if parked_for < time)
+    }
+}
+
 /// Where a message belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
@@ -121,12 +140,14 @@ pub(super) struct Place {
 }
 
 /// What versions say about the fresh messages of a batch.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Sorted {
     /// Those that are not to be run, and how they end.
     pub(super) ended: Vec<(usize, Outcome)>,
     /// Those that are set aside.
     pub(super) aside: Vec<(usize, Verdict)>,
+    /// What to tell after the commit.
+    pub(super) hooks: Vec<Hook>,
     /// How far aggregates come by the rest.
     advanced: BTreeMap<Key, (String, u64)>,
 }
@@ -152,9 +173,7 @@ pub(super) async fn sort_out<S: ConsumerStore, Src: Source<S>>(
     for at in fresh {
         let Some(Place { aggregate, key, version }) = place_of(at) else { continue };
         let Some(known) = applied.get_mut(key) else { continue };
-        let standing = Standing::of(*version, *known, versioned.first);
-        let standing = match standing {
-            Standing::Gap if versioned.gap == Gap::Apply => Standing::Next,
+        let standing = match versioned.standing(*version, *known) {
             Standing::Stale if planted::is("stale-applied") => Standing::Next,
             standing => standing,
         };
@@ -167,7 +186,14 @@ pub(super) async fn sort_out<S: ConsumerStore, Src: Source<S>>(
             Standing::Stale => sorted.ended.push((*at, Outcome::of(OutcomeKind::Stale))),
             Standing::Gap => {
                 let missing = known.map_or(versioned.first, |known| known + 1);
-                let verdict = wait_for(engine, versioned, tx, &works[*at], aggregate, missing).await?;
+                let (verdict, is_asked) = wait_for(engine, versioned, tx, &works[*at], aggregate, missing).await?;
+                let (consumer, message) = (engine.name.as_str(), &works[*at].delivery.message);
+                sorted.hooks.extend(engine.alerts.verdict(consumer, message, &verdict));
+                if is_asked {
+                    let (consumer, aggregate) = (consumer.to_owned(), aggregate.clone());
+                    let missing = Missing { consumer, aggregate, from: missing, before: *version };
+                    sorted.hooks.extend(engine.alerts.missing(&missing));
+                }
                 sorted.aside.push((*at, verdict));
             }
         }
@@ -175,7 +201,7 @@ pub(super) async fn sort_out<S: ConsumerStore, Src: Source<S>>(
     Ok(sorted)
 }
 
-/// How long a message waits for version `missing` of its aggregate.
+/// How long a message waits for version `missing` of its aggregate, and whether it is time to ask for that.
 async fn wait_for<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     versioned: &Versioned,
@@ -183,12 +209,20 @@ async fn wait_for<S: ConsumerStore, Src: Source<S>>(
     work: &Work<S, Src::Receipt>,
     aggregate: &str,
     missing: u64,
-) -> Result<Verdict, StoreError> {
+) -> Result<(Verdict, bool), StoreError> {
     let attempts = work.delivery.parked.map_or(0, |parked| parked.attempts);
     let gone_on = work.delivery.parked.map_or(Duration::ZERO, |parked| {
         Duration::try_from(engine.clock.now().duration_since(parked.since)).unwrap_or_default()
     });
+    let mut is_asked = false;
     let waits = match versioned.gap {
+        // What was asked for gets as long again.
+        Gap::Wait { time, .. }
+            if gone_on >= time && gone_on < time.saturating_mul(2) && engine.alerts.has_fetcher() =>
+        {
+            is_asked = true;
+            Some(time.saturating_mul(2) - gone_on)
+        }
         Gap::Wait { time, .. } if gone_on >= time => None,
         Gap::Wait { time, messages } => {
             let others = match work.delivery.parked {
@@ -201,7 +235,7 @@ async fn wait_for<S: ConsumerStore, Src: Source<S>>(
     };
     let kind = &work.delivery.message.kind;
     let reason = format!("version {missing} of its aggregate is missing");
-    Ok(match waits {
+    let verdict = match waits {
         Some(wait) => {
             let cause = Cause::new(None, kind, "gap");
             Verdict { waits: Waits::Gap(wait), class: None, cause, reason, attempts }
@@ -210,13 +244,14 @@ async fn wait_for<S: ConsumerStore, Src: Source<S>>(
             let class = Some(Class::Permanent);
             Verdict { waits: Waits::Person, class, cause: Cause::new(class, kind, "gap"), reason, attempts }
         }
-    })
+    };
+    Ok((verdict, is_asked))
 }
 
 impl Sorted {
     /// Notes how far aggregates have come, and wakes what waited for it.
     pub(super) async fn advance<S: ConsumerStore, Src: Source<S>>(
-        &self,
+        self,
         engine: &Engine<S, Src>,
         tx: &mut S::Tx,
     ) -> Result<(), StoreError> {

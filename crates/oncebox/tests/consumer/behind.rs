@@ -115,3 +115,38 @@ pub(crate) async fn a_conflict_is_parked_in_its_place<F: EngineFixture>(setup: S
     assert_eq!(F::effects(&setup.store).await, ["k:1", "k:2", "k:3"]);
     assert_eq!(only_parked(&setup).await.id, "9");
 }
+
+/// At the bound the rest of a key stays with its source, and nobody else does. Once its head is dealt with, all of them are
+/// applied in order.
+pub(crate) async fn only_so_many_are_parked_behind_one_key<F: EngineFixture>(setup: Setup<F>) {
+    let is_mended = Arc::new(AtomicBool::new(false));
+    let calls = Arc::default();
+    for (key, is_discarded) in [("discarded", true), ("revived", false)] {
+        let source = MemorySource::new();
+        is_mended.store(false, SeqCst);
+        let start = || {
+            let is_mended = Arc::clone(&is_mended);
+            let handler = failing::<F>(&calls, move |_, note| {
+                let fails = note.text == format!("{key}:0") && !is_mended.load(SeqCst);
+                fails.then(|| Failure::permanent("the case said so"))
+            });
+            ordered(&setup.store, &source).on("noted", handler).bounds(|bounds| bounds.parked_per_key_max = 3)
+        };
+        let free = format!("free-{key}");
+        source.send_all((0..8).flat_map(|n| [in_order(key, n), in_order(&free, n)]));
+        let full = async |seen: &Snapshot| seen.handled == 8 && seen.held_back > 0 && source.backlog() == 5;
+        let seen = run_until(start(), "the rest stays where it is", full).await;
+        assert_eq!((seen.dead, seen.parked_behind), (1, 2));
+        let parked = [("0", DEAD), ("1", BEHIND), ("2", BEHIND)].map(|(n, state)| (format!("{key}{n}"), state));
+        assert_eq!(states(&setup).await, parked);
+
+        is_mended.store(true, SeqCst);
+        deal_with_first(&setup, is_discarded).await;
+        let expected: Vec<u32> = (u32::from(is_discarded)..8).collect();
+        let all = async |seen: &Snapshot| seen.handled == expected.len() as u64 && source.backlog() == 0;
+        run_until(start(), "all are applied", all).await;
+        let applied = by_key(&F::effects(&setup.store).await);
+        assert_eq!((&applied[key], &applied[&free]), (&expected, &(0..8).collect()));
+        assert!(F::parked(&setup.store).await.is_empty());
+    }
+}

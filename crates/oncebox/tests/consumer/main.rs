@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has said what it found")]
 
+mod alerts;
 mod bad_input;
 mod batches;
 mod behind;
@@ -11,6 +12,8 @@ mod drain;
 mod failures;
 mod fixtures;
 mod hooks;
+mod horizon;
+mod marks;
 mod once;
 mod order;
 mod parking;
@@ -73,6 +76,9 @@ on_every_store! {
     batches::a_batch_handler_gets_what_waits_in_one_transaction,
     batches::a_failing_batch_is_halved_until_the_culprit_is_alone,
     batches::ordered_batch_handlers_get_consecutive_runs_of_one_type,
+    marks::what_fails_often_leaves_its_batch_and_takes_nothing_along,
+    marks::nothing_overtakes_a_message_that_left_its_batch,
+    marks::a_conflict_behind_a_message_that_left_its_batch_waits,
     commits::an_unknown_commit_that_went_through_is_not_run_again,
     commits::an_unknown_commit_that_did_not_go_through_is_run_again,
     commits::a_store_that_goes_away_and_returns_loses_nothing,
@@ -122,9 +128,11 @@ on_every_store! {
     behind::a_dead_message_holds_up_its_key_and_no_other,
     behind::what_cannot_be_read_is_parked_in_its_place,
     behind::a_conflict_is_parked_in_its_place,
+    behind::only_so_many_are_parked_behind_one_key,
     breaker::a_dead_dependency_pauses_the_consumer_and_parks_little,
     breaker::a_dead_dependency_does_not_upset_the_order,
     poison::what_kills_its_process_is_parked_and_its_neighbours_are_not,
+    poison::what_dies_while_it_only_waits_is_blamed_on_nobody,
     poison::a_suspect_runs_alone_after_its_start_is_noted,
     poison::what_has_no_key_and_no_place_is_parked_once,
     poison::what_was_parked_and_not_acknowledged_is_applied_once,
@@ -136,4 +144,10 @@ on_every_store! {
     versions::a_gap_that_must_not_be_is_dead_at_once,
     versions::a_message_without_a_version_is_dead,
     versions::the_next_version_waits_for_a_retry_and_not_for_a_rejection,
+    alerts::the_owner_is_told_of_what_is_dead_once_it_is,
+    alerts::what_is_missing_is_asked_for_before_it_is_given_up,
+    horizon::what_was_forgotten_is_parked_and_not_applied_again,
+    horizon::what_cannot_have_been_forgotten_is_applied,
+    horizon::what_is_too_old_is_parked_in_its_place,
+    horizon::what_has_a_version_is_known_by_it,
 }

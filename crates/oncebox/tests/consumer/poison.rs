@@ -87,6 +87,23 @@ pub(crate) async fn what_kills_its_process_is_parked_and_its_neighbours_are_not<
     }
 }
 
+pub(crate) async fn what_dies_while_it_only_waits_is_blamed_on_nobody<F: EngineFixture>(setup: Setup<F>) {
+    let source = Told { source: MemorySource::new(), count: 30 };
+    source.source.send(note("innocent", "innocent"));
+    for _ in 0..5 {
+        start_and_die(&setup, "innocent").await;
+    }
+    // As it is left by a process that was killed while it waited.
+    let consumer_id = setup.store.consumer(&ConsumerName::new("c").unwrap()).await.unwrap();
+    let mut tx = setup.store.connect().await.unwrap().begin(Duration::from_secs(5)).await.unwrap();
+    assert_eq!(tx.note_wait(consumer_id, &Key::id("innocent").unwrap()).await.unwrap(), 5);
+    assert!(matches!(tx.commit().await, Ended::Committed(_)));
+    let one = consumer("c", &setup.store, source.clone()).on("noted", write::<F>);
+    let seen = run_until(one, "it is settled", async |_| source.source.backlog() == 0).await;
+    assert_eq!((seen.handled, seen.dead), (1, 0));
+    assert_eq!(effects(&setup).await, ["innocent"]);
+}
+
 pub(crate) async fn a_suspect_runs_alone_after_its_start_is_noted<F: EngineFixture>(setup: Setup<F>) {
     for (count, suspects) in [(2, 0), (3, 4)] {
         let plan = FaultPlan::new();
@@ -107,8 +124,8 @@ pub(crate) async fn a_suspect_runs_alone_after_its_start_is_noted<F: EngineFixtu
         );
         if suspects > 0 {
             let mut made = plan.made();
-            made.retain(|call| ["note-start", "commit", "claim", "forget-starts"].contains(call));
-            let each = ["note-start", "commit", "claim", "commit", "forget-starts", "commit"];
+            made.retain(|call| ["note-wait", "note-start", "commit", "claim", "forget-starts"].contains(call));
+            let each = ["note-wait", "commit", "note-start", "commit", "claim", "commit", "forget-starts", "commit"];
             assert_eq!(made, each.repeat(4), "one after another, each noted before it is claimed");
         }
     }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::consumer::{RunError, Snapshot, Stats};
+use oncebox::horizon::{Consumers, RETENTION_MIN};
 use oncebox::memory::MemorySource;
 use oncebox::parked::{ParkLease, Parking};
+use oncebox::quarantine::{Quarantine, QuarantineStore};
 use oncebox::queue::QueueStore;
 use oncebox::{
-    Class, Consumer, ConsumerName, ConsumerStore, Context, Drained, Failure, Message, MessageId, Outcome, Retry,
-    Session, Source, Store, Transaction,
+    Class, Clock, Consumer, ConsumerName, ConsumerStore, Context, Drained, Ended, Failure, Message, MessageId, Outcome,
+    Retry, Session, Source, Store, Timestamp, Transaction,
 };
 use oncebox_testkit::store::{Setup, StoreFixture};
 use oncebox_testkit::{ManualClock, eventually};
@@ -18,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 /// A store that consumers are tested on.
-pub(crate) trait EngineFixture: StoreFixture<Store: QueueStore> {
+pub(crate) trait EngineFixture: StoreFixture<Store: QueueStore + QuarantineStore> {
     /// What the store calls the unique constraint behind `insert_unique`.
     fn unique_constraint() -> &'static str;
 
@@ -120,6 +122,31 @@ pub(crate) async fn due<F: EngineFixture>(setup: &Setup<F>) -> usize {
     let leased = tx.lease_parked(&request).await.unwrap().len();
     tx.rollback().await;
     leased
+}
+
+/// Deletes up to `records` of the records of consumer `c`, and answers how far its horizon came. The clock of the case
+/// stands at the year 2100 afterwards.
+pub(crate) async fn forget<F: EngineFixture>(setup: &Setup<F>, records: usize) -> Timestamp {
+    // Databases write records by their own clocks; whatever these show, it is before this.
+    let now: Timestamp = "2100-01-01T00:00:00Z".parse().unwrap();
+    setup.advance(now.duration_since(setup.clock.now()).unsigned_abs()).await;
+    let consumer = setup.store.consumer(&ConsumerName::new("c").unwrap()).await.unwrap();
+    let mut tx = setup.store.connect().await.unwrap().begin(Duration::from_secs(5)).await.unwrap();
+    let expired = tx.expire(consumer, now - RETENTION_MIN, records).await.unwrap();
+    assert!(matches!(tx.commit().await, Ended::Committed(_)));
+    assert!(expired.deleted > 0, "nothing was deleted: the case tests nothing");
+    expired.horizon.unwrap()
+}
+
+/// Discards the first parked message of consumer `c`, or revives it.
+pub(crate) async fn deal_with_first<F: EngineFixture>(setup: &Setup<F>, is_discarded: bool) {
+    let consumer = setup.store.consumer(&ConsumerName::new("c").unwrap()).await.unwrap();
+    let mut tx = setup.store.connect().await.unwrap().begin(Duration::from_secs(5)).await.unwrap();
+    let first = tx.page(consumer, 0, 1).await.unwrap()[0].row;
+    let done =
+        if is_discarded { tx.discard(&[first], "the case said so").await } else { tx.revive(&[first], None).await };
+    assert_eq!(done.unwrap(), [true]);
+    assert!(matches!(tx.commit().await, Ended::Committed(_)));
 }
 
 /// The committed effects, sorted.

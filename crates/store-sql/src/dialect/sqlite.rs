@@ -366,6 +366,7 @@ impl Dialect for SqliteDialect {
             parked: ParkedQueries {
                 park: query(include_str!("../queries/sqlite/parked/park.sql")),
                 is_blocked: query(include_str!("../queries/sqlite/parked/is_blocked.sql")),
+                count_blocking: query(include_str!("../queries/sqlite/parked/count_blocking.sql")),
                 pick: query(include_str!("../queries/sqlite/parked/pick.sql")),
                 take: query(include_str!("../queries/sqlite/parked/take.sql")),
                 extend: query(include_str!("../queries/sqlite/parked/extend.sql")),
@@ -373,12 +374,19 @@ impl Dialect for SqliteDialect {
                 end: query(include_str!("../queries/sqlite/parked/end.sql")),
                 put_back: query(include_str!("../queries/sqlite/parked/put_back.sql")),
                 note_start: query(include_str!("../queries/sqlite/parked/note_start.sql")),
+                note_wait: query(include_str!("../queries/sqlite/parked/note_wait.sql")),
                 forget_starts: query(include_str!("../queries/sqlite/parked/forget_starts.sql")),
                 count_gaps: query(include_str!("../queries/sqlite/parked/count_gaps.sql")),
                 wake_gaps: query(include_str!("../queries/sqlite/parked/wake_gaps.sql")),
+                keep_turns: None,
+                wake_next: query(include_str!("../queries/sqlite/parked/wake_next.sql")),
+                find_behind: query(include_str!("../queries/sqlite/parked/find_behind.sql")),
+                set_behind: query(include_str!("../queries/sqlite/parked/set_behind.sql")),
             },
             versions: VersionQueries {
                 lock: query(include_str!("../queries/sqlite/versions/lock.sql")),
+                // A reader sees what the writer has committed: here, too, nothing needs a lock.
+                read: query(include_str!("../queries/sqlite/versions/lock.sql")),
                 add: query(include_str!("../queries/sqlite/versions/add.sql")),
                 advance: query(include_str!("../queries/sqlite/versions/advance.sql")),
             },

@@ -17,6 +17,15 @@ impl<S: ParkStore> Parking for FaultyTx<S> {
         on_transaction!(self, "is-blocked", self.inner.is_blocked(consumer, order_keys))
     }
 
+    async fn count_blocking(
+        &mut self,
+        consumer: ConsumerId,
+        order_keys: &[&str],
+        max: u64,
+    ) -> Result<Vec<u64>, StoreError> {
+        on_transaction!(self, "count-blocking", self.inner.count_blocking(consumer, order_keys, max))
+    }
+
     async fn lease_parked(&mut self, request: &ParkLease) -> Result<Vec<LeasedPark>, StoreError> {
         on_transaction!(self, "lease-parked", self.inner.lease_parked(request))
     }
@@ -47,6 +56,10 @@ impl<S: ParkStore> Parking for FaultyTx<S> {
 
     async fn note_start(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
         on_transaction!(self, "note-start", self.inner.note_start(consumer, key))
+    }
+
+    async fn note_wait(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
+        on_transaction!(self, "note-wait", self.inner.note_wait(consumer, key))
     }
 
     async fn forget_starts(&mut self, keys: &[(ConsumerId, Key)]) -> Result<(), StoreError> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use oncebox_core::audit::{Action, AuditEntry, Audits};
 use oncebox_core::horizon::{Consumers, Expired, KnownConsumer};
-use oncebox_core::parked::Park;
+use oncebox_core::parked::{LeasedPark, Park};
 use oncebox_core::quarantine::{CauseCount, ParkedRow, Quarantine, QuarantineStore, Remembered, Superseded};
 use oncebox_core::replay::{Hold, OnTheirWay, Replay, ReplayId, ReplaySpec, Replays};
 use oncebox_core::{ConsumerId, Key, Store, StoreError, Timestamp};
@@ -39,6 +39,10 @@ impl<S: QuarantineStore> Quarantine for FaultyTx<S> {
 
     async fn revive(&mut self, rows: &[i64], replay: Option<ReplayId>) -> Result<Vec<bool>, StoreError> {
         on_transaction!(self, "revive", self.inner.revive(rows, replay))
+    }
+
+    async fn take_in_hand(&mut self, row: i64) -> Result<Option<LeasedPark>, StoreError> {
+        on_transaction!(self, "take-in-hand", self.inner.take_in_hand(row))
     }
 
     async fn supersede(&mut self, row: i64, with: &Park, link: i64, reason: &str) -> Result<Superseded, StoreError> {
@@ -89,6 +93,10 @@ impl<S: QuarantineStore> Audits for FaultyTx<S> {
 impl<S: Store<Tx: Consumers>> Consumers for FaultyTx<S> {
     async fn consumers(&mut self) -> Result<Vec<KnownConsumer>, StoreError> {
         on_transaction!(self, "consumers", self.inner.consumers())
+    }
+
+    async fn horizon(&mut self, consumer: ConsumerId) -> Result<Option<Timestamp>, StoreError> {
+        on_transaction!(self, "horizon", self.inner.horizon(consumer))
     }
 
     async fn expire(

@@ -245,6 +245,14 @@ impl<S: Store> Transaction for FaultyTx<S> {
         self.inner.verify().await
     }
 
+    async fn mark(&mut self) -> Result<(), StoreError> {
+        on_transaction!(self, "mark", self.inner.mark())
+    }
+
+    async fn back_to_mark(&mut self) -> Result<(), StoreError> {
+        on_transaction!(self, "back-to-mark", self.inner.back_to_mark())
+    }
+
     async fn commit(self) -> Ended<FaultySession<S>, FaultyDoubt<S>> {
         let Self { inner, plan, broken } = self;
         let fault = plan.next("commit").await;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use oncebox_core::versions::{VersionStore, Versions};
-use oncebox_core::{ConsumerId, Key, Transaction};
+use oncebox_core::{ConsumerId, Key, Store, Transaction};
 use tokio::task::JoinSet;
 
 use crate::store::steps::{begin, commit, consumer, key};
@@ -22,6 +22,7 @@ macro_rules! versions_suite {
             an_aggregate_has_no_version_until_one_is_noted,
             a_version_that_rolled_back_never_was,
             the_largest_versions_come_back,
+            versions_are_read_without_a_lock,
             many_aggregates_are_answered_in_the_order_asked_for,
             versions_belong_to_one_aggregate_of_one_consumer,
             a_second_lock_waits_and_learns_what_the_first_noted,
@@ -73,6 +74,29 @@ pub async fn an_aggregate_has_no_version_until_one_is_noted<F: StoreFixture<Stor
     assert_eq!(look(store, billing, &a).await, [Some(7)]);
     let other = setup.fixture.reopen(store).await;
     assert_eq!(look(&other, billing, &a).await, [Some(7)], "another process sees it too");
+}
+
+/// Whoever only looks is answered in the order asked for, waits for nobody who has them locked, and adds nothing.
+pub async fn versions_are_read_without_a_lock<F: StoreFixture<Store: VersionStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let billing = consumer(store, "billing").await;
+    advance(store, billing, &[(key("a"), 7), (key("b"), u64::MAX)]).await;
+    let asked = [key("b"), key("new"), key("a")];
+    let read = async |store: &F::Store| {
+        let mut tx = begin(store).await;
+        let versions = tx.read_versions(billing, &asked).await.expect("versions can be read");
+        assert!(tx.read_versions(billing, &[]).await.expect("nothing can be read").is_empty());
+        tx.rollback().await;
+        versions
+    };
+    assert_eq!(read(store).await, [Some(u64::MAX), None, Some(7)]);
+    // Where transactions run one at a time, nobody can look meanwhile.
+    if store.capabilities().concurrent {
+        let mut locker = begin(store).await;
+        lock(&mut locker, billing, &asked).await;
+        assert_eq!(read(store).await, [Some(u64::MAX), None, Some(7)], "it waited for a lock");
+        locker.rollback().await;
+    }
 }
 
 /// Neither a first version nor a later one.

@@ -19,6 +19,8 @@ create table {schema}.parked (
     attempts int4 not null,
     consumer int2 not null,
     state int2 not null,
+    -- 1: a lease found it behind an earlier row of its order key, and none looks at it again before that one is gone.
+    behind int2 not null default 0,
     class int2,
     owns_record int2 not null,
     scheme int2 not null,
@@ -46,7 +48,7 @@ create table {schema}.parked (
 -- One content under one key is parked once; another content under the same key is parked beside it.
 create unique index parked_once on {schema}.parked (consumer, key, fingerprint, scheme);
 -- Leasing, the longest due first.
-create index parked_due on {schema}.parked (consumer, due_at, id) where due_at is not null;
+create index parked_due on {schema}.parked (consumer, due_at, id) where due_at is not null and behind = 0;
 -- Whether an order key is blocked. The hash stands in for keys that are too long for an index.
 create index parked_blocking on {schema}.parked (consumer, order_hash, id) where order_hash is not null and state <> 2;
 -- Leafing through.
@@ -57,6 +59,7 @@ create table {schema}.starts (
     at int8 not null,
     starts int4 not null,
     consumer int2 not null,
+    waits boolean not null,
     key bytea not null,
     primary key (consumer, key)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);

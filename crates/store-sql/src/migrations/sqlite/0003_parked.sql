@@ -7,6 +7,8 @@ create table oncebox_parked (
     id integer primary key autoincrement,
     consumer integer not null,
     state integer not null,
+    -- 1: a lease found it behind an earlier row of its order key, and none looks at it again before that one is gone.
+    behind integer not null default 0,
     due_at integer,
     fence integer not null default 0,
     key blob not null,
@@ -38,7 +40,7 @@ create table oncebox_parked (
 -- One content under one key is parked once; another content under the same key is parked beside it.
 create unique index oncebox_parked_once on oncebox_parked (consumer, key, fingerprint, scheme);
 -- Leasing, the longest due first.
-create index oncebox_parked_due on oncebox_parked (consumer, due_at, id) where due_at is not null;
+create index oncebox_parked_due on oncebox_parked (consumer, due_at, id) where due_at is not null and behind = 0;
 -- Whether an order key is blocked. The hash stands in for keys that are too long for an index.
 create index oncebox_parked_blocking on oncebox_parked (consumer, order_hash, id)
     where order_hash is not null and state <> 2;
@@ -50,6 +52,7 @@ create table oncebox_starts (
     consumer integer not null,
     key blob not null,
     starts integer not null,
+    waits integer not null,
     at integer not null,
     primary key (consumer, key)
 ) strict, without rowid;

@@ -46,6 +46,8 @@ macro_rules! inbox_suite {
             a_dropped_transaction_takes_its_business_writes_along,
             nothing_is_seen_before_the_commit,
             a_session_that_came_back_serves_the_next_transaction,
+            a_mark_is_come_back_to,
+            a_mark_ends_with_its_transaction,
             a_swallowed_error_never_parts_a_claim_from_its_effect,
             a_violated_unique_constraint_is_told_by_its_name,
             an_error_of_someone_else_is_not_read,

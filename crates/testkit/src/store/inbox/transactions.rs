@@ -147,3 +147,42 @@ pub async fn an_abandoned_transaction_leaves_nothing_once_it_is_resolved<F: Stor
     setup.store.resolve(&doubt).await.expect("a doubt can be resolved late");
     assert_duplicate(&look(&setup.store, &request).await);
 }
+
+/// What was done since a mark is undone, a failed statement included; what was done before stays, and so does the mark.
+pub async fn a_mark_is_come_back_to<F: StoreFixture>(setup: Setup<F>) {
+    let request = request(consumer(&setup.store, "billing").await, "a");
+    let mut tx = begin(&setup.store).await;
+    claim(&mut tx, &request).await;
+    F::write_effect(tx.db(), "before").await.expect("an effect can be written");
+    tx.mark().await.expect("a mark can be set");
+    for undone in ["first", "second"] {
+        F::write_effect(tx.db(), undone).await.expect("an effect can be written");
+        F::insert_unique(tx.db(), "once").await.expect("the key is free again");
+        F::insert_unique(tx.db(), "once").await.expect_err("the key is taken");
+        tx.back_to_mark().await.expect("a mark can be gone back to");
+        tx.alive().expect("a transaction that went back is alive");
+    }
+    F::write_effect(tx.db(), "between").await.expect("an effect can be written");
+    tx.mark().await.expect("a second mark can be set");
+    F::write_effect(tx.db(), "third").await.expect("an effect can be written");
+    tx.back_to_mark().await.expect("the second mark can be gone back to");
+    F::write_effect(tx.db(), "after").await.expect("an effect can be written");
+    commit(tx).await;
+    let mut effects = F::effects(&setup.store).await;
+    effects.sort_unstable();
+    assert_eq!(effects, ["after", "before", "between"]);
+    assert_duplicate(&look(&setup.store, &request).await);
+}
+
+/// A mark belongs to its transaction.
+pub async fn a_mark_ends_with_its_transaction<F: StoreFixture>(setup: Setup<F>) {
+    let mut tx = begin(&setup.store).await;
+    tx.mark().await.expect("a mark can be set");
+    F::write_effect(tx.db(), "kept").await.expect("an effect can be written");
+    let session = commit(tx).await;
+    let mut tx = session.begin(LOCK_WAIT).await.expect("a connection that came back can begin");
+    F::write_effect(tx.db(), "lost").await.expect("an effect can be written");
+    tx.back_to_mark().await.expect_err("there is no mark in this transaction");
+    tx.rollback().await;
+    assert_eq!(F::effects(&setup.store).await, ["kept"]);
+}

@@ -12,6 +12,7 @@ mod records;
 mod rows;
 mod starts;
 mod steps;
+mod turns;
 
 pub use gaps::*;
 pub use leases::*;
@@ -20,6 +21,7 @@ pub use order::*;
 pub use records::*;
 pub use rows::*;
 pub use starts::*;
+pub use turns::*;
 
 /// Runs every case of the parked suite over a [`StoreFixture`](crate::store::StoreFixture) whose store can set messages
 /// aside, in a module `parked`.
@@ -69,10 +71,17 @@ macro_rules! parked_suite {
             a_row_that_waits_for_a_gap_holds_nobody_up,
             a_row_that_turns_to_a_gap_lets_the_next_go,
             an_order_key_is_blocked_while_a_row_of_it_is_there,
+            a_claim_hides_no_blocked_order_key,
+            what_blocks_an_order_key_is_counted,
             long_and_hostile_order_keys_block_only_themselves,
             an_order_key_blocks_in_its_consumer_only,
             an_end_that_is_not_committed_lets_nobody_pass,
             no_two_rows_of_an_order_key_are_in_hand_at_once,
+
+            a_row_that_was_found_behind_keeps_its_turn,
+            a_row_parked_while_the_first_ends_comes,
+            a_row_found_behind_while_the_first_ends_comes,
+            rows_parked_while_others_end_all_come,
 
             a_claim_of_a_parked_message_says_so,
             a_parked_record_is_reclaimed_once,
@@ -91,6 +100,7 @@ macro_rules! parked_suite {
             forgotten_starts_begin_anew,
             starts_of_other_keys_and_consumers_stay_apart,
             starts_noted_at_once_are_all_counted,
+            a_death_while_waiting_clears_the_starts,
 
             rows_that_wait_for_a_gap_are_counted,
             rows_that_wait_for_a_gap_are_woken,

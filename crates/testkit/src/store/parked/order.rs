@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use oncebox_core::parked::{Park, ParkLease, ParkStore, Parking, Waits};
-use oncebox_core::{ConsumerId, Transaction};
+use oncebox_core::{ConsumerId, Inbox, Transaction};
 use tokio::task::JoinSet;
 
 use super::steps::{
     LEASE, LEASE_AND_MORE, NOW, add, blocked, end, in_order, lease, parked, put_back, receipts, text, texts, verdict,
 };
 use crate::hostile;
-use crate::store::steps::{begin, commit, consumer};
+use crate::store::steps::{begin, claim, commit, consumer, request};
 use crate::store::{Setup, StoreFixture};
 
 const GAP: Waits = Waits::Gap(Duration::ZERO);
@@ -104,6 +104,45 @@ pub async fn an_order_key_is_blocked_while_a_row_of_it_is_there<F: StoreFixture<
     assert_eq!(seen, [false, true]);
     commit(tx).await;
     assert_eq!(blocked(store, billing, &["a", "b", "c", "d"]).await, [false, false, true, true]);
+}
+
+/// A store may look for parked messages while it claims, and must not miss any for that: whether one key is claimed or
+/// many, before or after a row was added, and for another consumer than the one that claims.
+pub async fn a_claim_hides_no_blocked_order_key<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let (billing, shipping) = (consumer(store, "billing").await, consumer(store, "shipping").await);
+    let mut tx = begin(store).await;
+    claim(&mut tx, &request(billing, "first")).await;
+    assert_eq!(tx.is_blocked(billing, &["a"]).await.expect("order keys can be looked up"), [false]);
+    tx.park(&[in_order(billing, "a", "a1", NOW)]).await.expect("messages can be parked");
+    assert_eq!(tx.is_blocked(billing, &["a"]).await.expect("order keys can be looked up"), [true]);
+    commit(tx).await;
+    for keys in [1, 2, 100] {
+        for (claims, sees) in [(billing, billing), (shipping, billing), (shipping, shipping)] {
+            let mut tx = begin(store).await;
+            let requests: Vec<_> = (0..keys).map(|n| request(claims, &format!("{keys}-{n}-{sees:?}"))).collect();
+            tx.claim(&requests).await.expect("keys can be claimed");
+            let seen = tx.is_blocked(sees, &["b", "a"]).await.expect("order keys can be looked up");
+            assert_eq!(seen, [false, sees == billing], "{keys} keys");
+            commit(tx).await;
+        }
+    }
+}
+
+/// What blocks an order key is counted, up to a bound: not what waits for a gap, and not what is another consumer's.
+pub async fn what_blocks_an_order_key_is_counted<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let (billing, other) = (consumer(store, "billing").await, consumer(store, "other").await);
+    let row = |text: &str, waits| in_order(billing, "a", text, waits);
+    add(store, &[row("a1", Waits::Person), row("a2", Waits::Turn), row("a3", Waits::Gap(LEASE)), row("a4", NOW)]).await;
+    add(store, &[in_order(billing, "b", "b1", NOW), in_order(other, "a", "a1", NOW)]).await;
+    for (max, expected) in [(100, [1, 3, 0, 3]), (2, [1, 2, 0, 2]), (0, [0; 4])] {
+        let mut tx = begin(store).await;
+        let counted = tx.count_blocking(billing, &["b", "a", "c", "a"], max).await;
+        assert_eq!(counted.expect("parked messages can be counted"), expected);
+        assert!(tx.count_blocking(billing, &[], max).await.expect("nothing can be counted").is_empty());
+        tx.rollback().await;
+    }
 }
 
 /// Order keys are compared as they are, at any length; an empty one is one, and none is none.

@@ -16,6 +16,13 @@ async fn note<S: ParkStore>(store: &S, consumer: ConsumerId, id: &str) -> u32 {
     starts
 }
 
+async fn note_wait<S: ParkStore>(store: &S, consumer: ConsumerId, id: &str) -> u32 {
+    let mut tx = begin(store).await;
+    let starts = tx.note_wait(consumer, &key(id)).await.expect("a wait can be noted");
+    commit(tx).await;
+    starts
+}
+
 async fn forget<S: ParkStore>(store: &S, consumer: ConsumerId, ids: &[&str]) {
     let keys: Vec<_> = ids.iter().map(|id| (consumer, key(id))).collect();
     let mut tx = begin(store).await;
@@ -81,4 +88,22 @@ pub async fn starts_noted_at_once_are_all_counted<F: StoreFixture<Store: ParkSto
     }
     let counts: BTreeSet<u32> = tasks.join_all().await.into_iter().collect();
     assert_eq!(counts, (1..=10).collect());
+}
+
+/// A wait leaves the count as it is; two in a row, with no start between them, clear it: a process died that did nothing
+/// with the message.
+pub async fn a_death_while_waiting_clears_the_starts<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let billing = consumer(store, "billing").await;
+    assert_eq!(note_wait(store, billing, "a").await, 0);
+    assert_eq!(note(store, billing, "a").await, 1);
+    assert_eq!(note_wait(store, billing, "a").await, 1);
+    assert_eq!(note(store, billing, "a").await, 2);
+    note(store, billing, "b").await;
+    assert_eq!(note_wait(store, billing, "a").await, 2);
+    assert_eq!(note_wait(store, billing, "a").await, 0, "the process before died while waiting");
+    assert_eq!(note(store, billing, "a").await, 1);
+    assert_eq!(note_wait(store, billing, "b").await, 1, "of another message nothing is known");
+    forget(store, billing, &["a"]).await;
+    assert_eq!(note_wait(store, billing, "a").await, 0);
 }

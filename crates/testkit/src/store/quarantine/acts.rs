@@ -88,6 +88,24 @@ pub async fn a_message_in_a_handler_is_passed_over<F: StoreFixture<Store: Quaran
     assert_eq!(earlier.outcome.kind(), OutcomeKind::Applied);
 }
 
+/// What leases found to be behind a dead message comes when that is discarded.
+pub async fn a_discard_lets_the_next_of_its_order_key_go<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let consumer = consumer(store, "invoices").await;
+    let behind = |text: &str| waiting(dead_in_order(consumer, "a", text), Waits::Turn);
+    let ids = park(store, &[dead_in_order(consumer, "a", "1"), behind("2"), behind("3")]).await;
+    assert!(lease(store, consumer).await.is_empty());
+    let mut tx = begin(store).await;
+    assert_eq!(tx.discard(&ids[..1], "never").await.expect("a row can be discarded"), [true]);
+    tx.rollback().await;
+    assert!(lease(store, consumer).await.is_empty(), "that was rolled back");
+    // One in the middle makes nobody the first.
+    assert_eq!(discard(store, &ids[1..2]).await, [true]);
+    assert!(lease(store, consumer).await.is_empty());
+    assert_eq!(discard(store, &ids[..1]).await, [true]);
+    assert_eq!(leased_texts(&lease(store, consumer).await), ["3"]);
+}
+
 /// A revived message is due at once and is applied like any other.
 pub async fn a_revived_message_is_due_at_once<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
     let store = &setup.store;
@@ -114,6 +132,30 @@ pub async fn only_dead_messages_are_revived<F: StoreFixture<Store: QuarantineSto
     assert_eq!(revive(store, &ids[..1], None).await, [false], "it is in hand");
     fail(store, &leased[0]).await;
     assert_eq!(revive(store, &ids[..1], None).await, [true], "it is dead again");
+}
+
+/// A dead row that is taken in hand can be ended or put back in the same transaction; rolled back, it never was.
+pub async fn a_dead_message_is_taken_in_hand_within_a_transaction<F: StoreFixture<Store: QuarantineStore>>(
+    setup: Setup<F>,
+) {
+    let store = &setup.store;
+    let consumer = consumer(store, "invoices").await;
+    let later = waiting(dead(consumer, "2"), Waits::Retry(Duration::from_secs(60)));
+    let ids = park(store, &[dead(consumer, "1"), later]).await;
+    let before = rows(store, consumer).await;
+    let mut tx = begin(store).await;
+    for nothing in [ids[1], ids[1] + 1000] {
+        assert!(tx.take_in_hand(nothing).await.expect("a row can be looked for").is_none(), "it is not dead");
+    }
+    let taken = tx.take_in_hand(ids[0]).await.expect("a row can be taken").expect("it is dead");
+    assert_eq!((taken.receipt.row, taken.owns_record, taken.attempts), (ids[0], true, 2));
+    assert_eq!(leased_texts(std::slice::from_ref(&taken)), ["1"]);
+    assert!(tx.take_in_hand(ids[0]).await.expect("a row can be looked for").is_none(), "it is in hand");
+    assert_eq!(tx.reclaim(&[(consumer, key("1"))]).await.expect("a key can be reclaimed"), [true]);
+    tx.end_parked(&[taken.receipt]).await.expect("a row in hand can be ended");
+    tx.rollback().await;
+    assert_eq!(rows(store, consumer).await, before);
+    assert!(lease(store, consumer).await.is_empty(), "it is due");
 }
 
 /// Revived messages keep the order of their key.

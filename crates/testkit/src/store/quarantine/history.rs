@@ -1,13 +1,19 @@
 //! What is kept of the past: the audit log, and how far back records go.
 
+use std::time::Duration;
+
 use oncebox_core::audit::{Action, Audits};
-use oncebox_core::horizon::Consumers;
+use oncebox_core::horizon::{Consumers, RETENTION_MIN};
 use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::replay::ReplayId;
-use oncebox_core::{Claim, Timestamp, Transaction};
+use oncebox_core::{Claim, Clock, Inbox, StoreErrorKind, Timestamp, Transaction};
+use tokio::task::JoinSet;
 
 use super::steps::{dead, far_future, park, request};
-use crate::store::steps::{assert_duplicate, begin, claim_and_commit, commit, consumer, fingerprint, look};
+use crate::eventually::stays_pending;
+use crate::store::steps::{
+    assert_duplicate, assert_kind, begin, claim_and_commit, commit, consumer, fingerprint, look,
+};
 use crate::store::{Setup, StoreFixture};
 
 /// The audit log keeps what was committed, the newest first, and nothing that was rolled back.
@@ -65,6 +71,7 @@ pub async fn expiry_moves_the_horizon_and_spares_what_is_parked<F: StoreFixture<
         find(ours).horizon
     };
     assert_eq!(horizon().await, None);
+    let_retention_pass(&setup).await;
     let expire = async |older_than, limit| {
         let mut tx = begin(store).await;
         let expired = tx.expire(ours, older_than, limit).await.expect("records can expire");
@@ -80,6 +87,10 @@ pub async fn expiry_moves_the_horizon_and_spares_what_is_parked<F: StoreFixture<
     assert_eq!(second.deleted, 1);
     assert!(second.horizon >= first.horizon, "a horizon never goes back");
     assert_eq!(horizon().await, second.horizon);
+    let mut tx = begin(store).await;
+    assert_eq!(tx.horizon(ours).await.expect("a horizon can be read"), second.horizon);
+    assert_eq!(tx.horizon(other).await.expect("a horizon can be read"), None);
+    tx.rollback().await;
     assert_eq!(look(store, &request(ours, "1")).await, Claim::Fresh);
     assert_duplicate(&look(store, &request(other, "1")).await);
     assert_duplicate(&look(store, &request(ours, "parked")).await);
@@ -91,6 +102,7 @@ pub async fn an_expiry_that_rolled_back_never_was<F: StoreFixture<Store: Quarant
     let store = &setup.store;
     let consumer = consumer(store, "invoices").await;
     claim_and_commit(store, &request(consumer, "1")).await;
+    let_retention_pass(&setup).await;
     let mut tx = begin(store).await;
     assert_eq!(tx.expire(consumer, far_future(), 10).await.expect("records can expire").deleted, 1);
     tx.rollback().await;
@@ -99,4 +111,53 @@ pub async fn an_expiry_that_rolled_back_never_was<F: StoreFixture<Store: Quarant
     let known = tx.consumers().await.expect("consumers can be listed");
     assert!(known.iter().all(|known| known.horizon.is_none()), "{known:?}");
     tx.rollback().await;
+}
+
+/// Records that consumers count on are not deleted, whoever asks.
+pub async fn young_records_are_not_deleted<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let consumer = consumer(store, "invoices").await;
+    claim_and_commit(store, &request(consumer, "1")).await;
+    let_retention_pass(&setup).await;
+    let oldest_kept = setup.clock.now() - RETENTION_MIN;
+    let mut tx = begin(store).await;
+    assert_kind(tx.expire(consumer, oldest_kept + Duration::from_secs(1), 10).await, StoreErrorKind::Refused);
+    assert_kind(tx.expire(consumer, Timestamp::MAX, 10).await, StoreErrorKind::Refused);
+    tx.rollback().await;
+    assert_duplicate(&look(store, &request(consumer, "1")).await);
+    let mut tx = begin(store).await;
+    assert_eq!(tx.expire(consumer, oldest_kept, 10).await.expect("records can expire").deleted, 1);
+    tx.rollback().await;
+}
+
+/// A claim that finds its key free because the record is being deleted sees, afterwards, how far the horizon came.
+pub async fn whoever_claims_what_expires_sees_the_horizon<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let consumer = consumer(store, "invoices").await;
+    let request = request(consumer, "1");
+    claim_and_commit(store, &request).await;
+    let_retention_pass(&setup).await;
+    let mut expiring = begin(store).await;
+    let expired = expiring.expire(consumer, far_future(), 10).await.expect("records can expire");
+    assert_eq!(expired.deleted, 1);
+    let beside = store.clone();
+    let mut claiming = JoinSet::new();
+    claiming.spawn(async move {
+        let mut tx = begin(&beside).await;
+        let claims = tx.claim(&[request]).await.expect("a key can be claimed");
+        let horizon = tx.horizon(consumer).await.expect("a horizon can be read");
+        tx.rollback().await;
+        (claims, horizon)
+    });
+    assert!(stays_pending(claiming.join_next()).await, "the claim was answered while the deletion was open");
+    commit(expiring).await;
+    let (claims, horizon) = claiming.join_next().await.expect("there is a task").expect("it ends without a panic");
+    assert_eq!((claims, horizon), (vec![Claim::Fresh], expired.horizon));
+}
+
+/// Moves the store's clock beyond everything that [`far_future`] asks for.
+async fn let_retention_pass<F: StoreFixture>(setup: &Setup<F>) {
+    let then = far_future() + RETENTION_MIN;
+    let far = then.duration_since(setup.clock.now()).unsigned_abs();
+    setup.advance(far).await;
 }

@@ -34,8 +34,10 @@ macro_rules! quarantine_suite {
             a_discard_that_rolled_back_never_was,
             a_discard_fences_off_whoever_leased_the_row,
             a_message_in_a_handler_is_passed_over,
+            a_discard_lets_the_next_of_its_order_key_go,
             a_revived_message_is_due_at_once,
             only_dead_messages_are_revived,
+            a_dead_message_is_taken_in_hand_within_a_transaction,
             revived_messages_keep_their_order,
             a_message_revived_by_many_at_once_is_revived_once,
 
@@ -52,6 +54,8 @@ macro_rules! quarantine_suite {
             the_audit_log_keeps_what_was_committed,
             expiry_moves_the_horizon_and_spares_what_is_parked,
             an_expiry_that_rolled_back_never_was,
+            young_records_are_not_deleted,
+            whoever_claims_what_expires_sees_the_horizon,
         ] }
     };
 }

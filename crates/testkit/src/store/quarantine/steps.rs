@@ -142,7 +142,7 @@ pub(super) fn spec(consumer: ConsumerId) -> ReplaySpec {
     }
 }
 
-/// Later than any clock of a store shows.
+/// Later than any record that a case makes.
 pub(super) fn far_future() -> Timestamp {
     Timestamp::from_second(4_102_444_800).expect("the year 2100 is a time")
 }

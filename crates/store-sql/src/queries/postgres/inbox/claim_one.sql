@@ -3,4 +3,6 @@
 insert into {schema}.inbox (consumer, scheme, key, fingerprint, id_hash)
 values ($1, $2, $3, $4, $5)
 on conflict do nothing
-returning key
+returning key, exists (
+    select from {schema}.parked where consumer = $1 and order_hash is not null and state <> 2
+)::int4

@@ -1,6 +1,6 @@
 -- Counts a start (primary key).
 with clock as (select coalesce($1::int8, (extract(epoch from clock_timestamp()) * 1000000)::int8) as now)
-insert into {schema}.starts (consumer, key, starts, at)
-select $2::int2, $3::bytea, 1, now from clock
-on conflict (consumer, key) do update set starts = starts.starts + 1, at = excluded.at
+insert into {schema}.starts (consumer, key, starts, waits, at)
+select $2::int2, $3::bytea, 1, false, now from clock
+on conflict (consumer, key) do update set starts = starts.starts + 1, waits = false, at = excluded.at
 returning starts

@@ -1,10 +1,13 @@
 -- Puts rows back that are still in hand under these fences, with what is known now (primary key). Fewer than asked for:
--- one has a new owner. Without a delay a row is dead.
+-- one has a new owner. Without a delay a row is dead. Returns the place of each in its order key, if it holds nobody up
+-- from now on.
 with clock as (select coalesce($1::int8, (extract(epoch from clock_timestamp()) * 1000000)::int8) as now)
 update {schema}.parked
-set fence = (parked.fence / 1024 + 1) * 1024, state = verdict.state, due_at = (select now from clock) + verdict.delay,
+set fence = (parked.fence / 1024 + 1) * 1024, state = verdict.state, behind = 0,
+    due_at = (select now from clock) + verdict.delay,
     class = verdict.class, cause = convert_from(verdict.cause, 'UTF8'), reason = convert_from(verdict.reason, 'UTF8'),
     attempts = verdict.attempts, last_at = (select now from clock)
 from unnest($2::int8[], $3::int4[], $4::int2[], $5::int8[], $6::int2[], $7::bytea[], $8::bytea[], $9::int4[])
     as verdict (id, fence, state, delay, class, cause, reason, attempts)
 where parked.id = verdict.id and parked.fence = verdict.fence and parked.due_at is not null
+returning parked.id, parked.consumer, case when parked.state = 2 then parked.order_hash end, parked.order_key

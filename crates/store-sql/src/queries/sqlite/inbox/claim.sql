@@ -4,4 +4,4 @@ select $1, $2, unhex(value ->> 0), value ->> 1, value ->> 2, cast(unixepoch('sub
 from json_each($3)
 where true
 on conflict do nothing
-returning key
+returning key, 1

@@ -3,4 +3,4 @@
 insert into oncebox_inbox (consumer, scheme, key, fingerprint, id_hash, processed_at)
 values ($1, $2, $3, $4, $5, cast(unixepoch('subsec') * 1000000 as integer))
 on conflict do nothing
-returning key
+returning key, 1

@@ -1,0 +1,211 @@
+//! What becomes of each message of a batch, from its claims on.
+
+use std::collections::HashSet;
+
+use oncebox_core::claim::{Claim, ClaimRequest, Conflict, Earlier};
+use oncebox_core::parked::Waits;
+use oncebox_core::store::Inbox;
+use oncebox_core::{ConsumerStore, Failure, Outcome, OutcomeKind, Store, StoreError, StoreErrorKind, planted};
+
+use super::batch::Place;
+use super::identity::{Claims, id_hash};
+use super::work::Work;
+
+/// What became of a message in a transaction that committed.
+#[derive(Debug)]
+pub(super) enum Fate {
+    /// Its handler ran.
+    Handled(Outcome),
+    /// It was handled before.
+    Duplicate(Outcome, Kind),
+    /// Its key belongs to another message. Not settled.
+    Conflict(Conflict),
+    /// It may have been handled before, and nobody knows. Not settled.
+    TooOld(Failure),
+    /// It is set aside in the same transaction: behind another of its order key, or for a missing version.
+    Aside(Waits),
+    /// As many of its order key are parked as may be: it goes back to its source. Not settled.
+    HeldBack,
+    /// It has to wait for a transaction of its own. Not settled.
+    Later,
+    /// It failed among others, and what it did was undone. It runs alone next. Not settled.
+    Suspect,
+}
+
+/// Which kind of duplicate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The same message again.
+    Transport,
+    /// Another message with the same intent.
+    Business,
+    /// Our own earlier commit, whose answer was lost: it went through.
+    Ours,
+}
+
+impl Fate {
+    /// Whether the source may forget the message.
+    pub(super) fn is_settled(&self) -> bool {
+        matches!(self, Self::Handled(_) | Self::Duplicate(..) | Self::Aside(_))
+    }
+}
+
+/// What the claims of a batch came to.
+pub(super) struct Judged {
+    /// `None`: fresh, or not known before its leader's is.
+    pub(super) fates: Vec<Option<Fate>>,
+    /// The places whose handlers are to run.
+    pub(super) fresh: Vec<usize>,
+    /// Outcomes to keep beside the claims.
+    pub(super) outcomes: Vec<(oncebox_core::ConsumerId, oncebox_core::Key, Outcome)>,
+    /// Claims to take back: their message is not settled after all.
+    pub(super) take_back: Vec<(oncebox_core::ConsumerId, oncebox_core::Key)>,
+}
+
+impl Judged {
+    /// A fresh message is not settled after all; its claims are taken back.
+    pub(super) fn leave(&mut self, place: usize, fate: Fate, claims: Option<&Claims>) {
+        self.fresh.retain(|fresh| *fresh != place);
+        self.fates[place] = Some(fate);
+        let claimed = claims.into_iter().flat_map(Claims::all);
+        self.take_back.extend(claimed.map(|claim| (claim.consumer, claim.key.clone())));
+    }
+}
+
+/// Claims the keys of the leaders.
+pub(super) async fn claim<S: ConsumerStore, R>(
+    tx: &mut S::Tx,
+    works: &[Work<S, R>],
+    claims: &[Option<&Claims>],
+    places: &[Place],
+) -> Result<Judged, StoreError> {
+    let fates = places.iter().map(|place| (*place == Place::Later).then_some(Fate::Later)).collect();
+    let mut judged = Judged { fates, fresh: Vec::new(), outcomes: Vec::new(), take_back: Vec::new() };
+    judged.fresh.extend((0..works.len()).filter(|&place| claims[place].is_none()));
+    let leaders: Vec<(usize, &Claims)> = (claims.iter().enumerate())
+        .filter(|(place, _)| places[*place] == Place::Leader)
+        .filter_map(|(place, claims)| Some((place, (*claims)?)))
+        .collect();
+    let requests: Vec<ClaimRequest> = leaders.iter().flat_map(|(_, claims)| claims.all().cloned()).collect();
+    let answers = match requests.as_slice() {
+        [] => Vec::new(),
+        _ if planted::is("claim-skipped") => vec![Claim::Fresh; requests.len()],
+        requests => tx.claim(requests).await?,
+    };
+    let answers = reclaim(tx, works, &leaders, answers).await?;
+    let mut answers = answers.into_iter();
+    let mut answer = || answers.next().unwrap_or(Claim::Undecided);
+    for (place, claims) in leaders {
+        let (first, business) = (answer(), claims.business.as_ref().map(|_| answer()));
+        let own = || (claims.first.consumer, claims.first.key.clone());
+        judged.fates[place] = match (first, business) {
+            (Claim::Undecided, _) | (_, Some(Claim::Undecided)) => {
+                let label = works[place].delivery.message.label().to_string();
+                let why = "its record came and went; claim again";
+                return Err(StoreError::new(StoreErrorKind::Contended, format!("claim message {label}"), why));
+            }
+            (Claim::Fresh, None | Some(Claim::Fresh)) => {
+                judged.fresh.push(place);
+                None
+            }
+            (Claim::Fresh, Some(Claim::Duplicate(earlier))) => {
+                // Remember it under its own id too: its next redelivery is then a plain transport duplicate.
+                let (consumer, key) = own();
+                judged.outcomes.push((consumer, key, earlier.outcome.clone()));
+                Some(Fate::Duplicate(earlier.outcome, Kind::Business))
+            }
+            (Claim::Fresh, Some(Claim::Conflict(conflict))) => {
+                judged.take_back.push(own());
+                Some(Fate::Conflict(conflict))
+            }
+            (first, business) => {
+                // The first key decides. A business key that was free (its record had expired) must not stay ours.
+                if business == Some(Claim::Fresh) {
+                    judged.take_back.extend(claims.business.as_ref().map(|b| (b.consumer, b.key.clone())));
+                }
+                match first {
+                    Claim::Duplicate(earlier) => {
+                        let kind = kind(claims, &earlier, &works[place]);
+                        Some(Fate::Duplicate(earlier.outcome, kind))
+                    }
+                    Claim::Conflict(conflict) => Some(Fate::Conflict(conflict)),
+                    _ => Some(Fate::Later),
+                }
+            }
+        };
+    }
+    judged.fresh.sort_unstable();
+    Ok(judged)
+}
+
+/// A message that was parked and is tried again finds its own record: that becomes a claim again, once.
+async fn reclaim<S: ConsumerStore, R>(
+    tx: &mut S::Tx,
+    works: &[Work<S, R>],
+    leaders: &[(usize, &Claims)],
+    mut answers: Vec<Claim>,
+) -> Result<Vec<Claim>, StoreError> {
+    let mut asked = Vec::new();
+    let mut at = 0;
+    for (place, claims) in leaders {
+        let own = works[*place].delivery.parked.is_some_and(|parked| parked.owns_record);
+        let is_parked = matches!(&answers.get(at), Some(Claim::Duplicate(earlier)) if earlier.is_parked());
+        if own && is_parked {
+            asked.push((at, (claims.first.consumer, claims.first.key.clone())));
+        }
+        at += claims.all().count();
+    }
+    if asked.is_empty() {
+        return Ok(answers);
+    }
+    let (at, keys): (Vec<usize>, Vec<_>) = asked.into_iter().unzip();
+    for (at, ours) in at.into_iter().zip(tx.reclaim(&keys).await?) {
+        // Not ours: someone ran it meanwhile. Asked again, the record says how it ended.
+        answers[at] = if ours { Claim::Fresh } else { Claim::Undecided };
+    }
+    Ok(answers)
+}
+
+/// A key that is not the message's id catches both kinds; the hash of the id tells which.
+fn kind<S: Store, R>(claims: &Claims, earlier: &Earlier, work: &Work<S, R>) -> Kind {
+    match (claims.first_is_id, earlier.id_hash, id_hash(&work.delivery.message)) {
+        (false, Some(first), Some(now)) if first != now => Kind::Business,
+        _ if !earlier.is_parked() && work.ready.as_ref().is_ok_and(|ready| ready.in_doubt) => Kind::Ours,
+        _ => Kind::Transport,
+    }
+}
+
+/// Where order is kept, nothing overtakes a message that stays behind: what follows a conflict or a late one under
+/// its order key waits as well.
+pub(super) fn hold_back<S: Store, R>(judged: &mut Judged, works: &[Work<S, R>], claims: &[Option<&Claims>]) {
+    let mut behind: HashSet<&str> = HashSet::new();
+    for (place, work) in works.iter().enumerate() {
+        let Some(key) = work.order_key.as_deref() else { continue };
+        if behind.contains(key) && matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::TooOld(_))) {
+            // Parked now, it would be in the way of what is before it.
+            judged.fates[place] = Some(Fate::Later);
+        } else if matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::TooOld(_) | Fate::Later)) {
+            behind.insert(key);
+        } else if behind.contains(key) && judged.fresh.contains(&place) {
+            judged.leave(place, Fate::Later, claims[place]);
+        }
+    }
+}
+
+/// Gives followers what their leader got. A message that nothing decided waits.
+pub(super) fn conclude(places: &[Place], mut fates: Vec<Option<Fate>>) -> Vec<Fate> {
+    for (place, found) in places.iter().enumerate() {
+        if let Place::Follower(leader) = found {
+            fates[place] = match &fates[*leader] {
+                Some(Fate::Handled(outcome)) => Some(Fate::Duplicate(outcome.clone().replayed(), Kind::Transport)),
+                Some(Fate::Duplicate(outcome, Kind::Business)) => {
+                    Some(Fate::Duplicate(outcome.clone(), Kind::Business))
+                }
+                Some(Fate::Duplicate(outcome, _)) => Some(Fate::Duplicate(outcome.clone(), Kind::Transport)),
+                Some(Fate::Aside(_)) => Some(Fate::Duplicate(Outcome::of(OutcomeKind::Parked), Kind::Transport)),
+                _ => None,
+            };
+        }
+    }
+    fates.into_iter().map(|fate| fate.unwrap_or(Fate::Later)).collect()
+}
