@@ -226,6 +226,10 @@ pub enum Order {
     None,
     /// Only this process reads it.
     SingleProcess,
+    /// The broker gives each order key to one consumer at a time: a partition, a single active consumer, one message under
+    /// way. Whoever was cut off from it may not know yet that another has taken over; the inbox still makes each message
+    /// take effect once.
+    Broker,
     /// Lanes leased in the store, each with one owner and an epoch.
     LeasedLanes,
 }

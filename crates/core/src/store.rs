@@ -219,6 +219,11 @@ impl ConsumerName {
         Self(format!("received {consumer}"))
     }
 
+    /// The queue under which the lanes of the outbox are held.
+    pub(crate) fn outbox() -> Self {
+        Self("the outbox".to_owned())
+    }
+
     /// Takes back what a store kept; `None` if it is no name.
     pub fn from_stored(name: &str) -> Option<Self> {
         if name == "*" { Some(Self::global()) } else { Self::new(name).ok() }

@@ -1,0 +1,288 @@
+//! Messages on the wire: CloudEvents 1.0, in binary mode (attributes among the headers) or structured (one JSON document).
+//!
+//! | ours | CloudEvents |
+//! | --- | --- |
+//! | id, source, type, time | `id`, `source`, `type`, `time` |
+//! | order key | `partitionkey` |
+//! | version | `onceboxversion` |
+//! | headers | themselves, beside the attributes |
+//!
+//! Reading is lenient, because what arrives was often made by others: an attribute that is missing or makes no sense is
+//! simply not there, and the payload comes through untouched.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+use crate::message::{Headers, Message, MessageId};
+use crate::time::Timestamp;
+
+/// How a broker's convention spells the attributes among its headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spelling {
+    prefix: &'static str,
+}
+
+/// The content type of a structured event.
+pub const STRUCTURED: &str = "application/cloudevents+json";
+
+/// The header that carries an id for those who do not speak CloudEvents.
+pub const ID_HEADER: &str = "oncebox-id";
+
+const ORDER_KEY: &str = "partitionkey";
+const VERSION: &str = "onceboxversion";
+const CONTENT_TYPE: &str = "content-type";
+
+/// Marks a header whose value is not plain text, and is kept as base64.
+const ENCODED: &str = ";base64";
+
+impl Spelling {
+    /// `ce_id`.
+    pub const KAFKA: Self = Self { prefix: "ce_" };
+    /// `ce-id`.
+    pub const NATS: Self = Self { prefix: "ce-" };
+    /// `cloudEvents:id`.
+    pub const AMQP: Self = Self { prefix: "cloudEvents:" };
+
+    /// The headers of a message in binary mode. `source` stands in where the message names none: CloudEvents demands
+    /// one.
+    pub fn write(self, message: &Message, source: &str) -> Vec<(String, Vec<u8>)> {
+        let attributes = attributes(message, source);
+        let mut headers: Vec<(String, Vec<u8>)> = Vec::new();
+        let mut add = |name: &str, value: &str| headers.push((format!("{}{name}", self.prefix), value.into()));
+        add("specversion", "1.0");
+        for (name, value) in &attributes {
+            add(name, value);
+        }
+        if message.headers.get(CONTENT_TYPE).is_none() {
+            headers.push((CONTENT_TYPE.to_owned(), b"application/json".to_vec()));
+        }
+        headers.extend(message.headers.iter().map(|(name, value)| decoded(name, value)));
+        headers
+    }
+
+    /// A message from what a broker delivered. `kind` is its type where no attribute names one; `arrived` its time where
+    /// none says when it was made.
+    pub fn read<'h>(
+        self,
+        headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
+        payload: Bytes,
+        kind: &str,
+        arrived: Timestamp,
+    ) -> Message {
+        let mut message = Message::received(kind, payload, arrived);
+        let mut is_structured = false;
+        let mut id = None;
+        for (name, value) in headers {
+            let text = std::str::from_utf8(value).ok();
+            let attribute = name.get(..self.prefix.len()).filter(|start| start.eq_ignore_ascii_case(self.prefix));
+            match (attribute, text) {
+                (Some(_), Some(text)) => {
+                    let attribute = name[self.prefix.len()..].to_ascii_lowercase();
+                    if attribute != "specversion" && !set(&mut message, &attribute, text) {
+                        add(&mut message.headers, name, value);
+                    }
+                }
+                (None, Some(text)) if name.eq_ignore_ascii_case(ID_HEADER) => id = MessageId::new(text).ok(),
+                (None, Some(text)) if name.eq_ignore_ascii_case(CONTENT_TYPE) && text.starts_with(STRUCTURED) => {
+                    is_structured = true;
+                }
+                _ => add(&mut message.headers, name, value),
+            }
+        }
+        if is_structured && !unfold(&mut message) {
+            // Not what it says: the handler is told by its payload.
+            add(&mut message.headers, CONTENT_TYPE, STRUCTURED.as_bytes());
+        }
+        message.id = message.id.or(id);
+        message
+    }
+}
+
+/// A message as one JSON document; to be sent with the content type [`STRUCTURED`].
+pub fn structured(message: &Message, source: &str) -> Vec<u8> {
+    let mut event = Map::new();
+    event.insert("specversion".to_owned(), "1.0".into());
+    for (name, value) in attributes(message, source) {
+        event.insert(name.to_owned(), value.into_owned().into());
+    }
+    match serde_json::from_slice::<Value>(&message.payload) {
+        Ok(data) => {
+            event.insert("datacontenttype".to_owned(), "application/json".into());
+            event.insert("data".to_owned(), data);
+        }
+        Err(_) => {
+            let content_type = message.headers.get(CONTENT_TYPE).unwrap_or("application/octet-stream");
+            event.insert("datacontenttype".to_owned(), content_type.into());
+            event.insert("data_base64".to_owned(), STANDARD.encode(&message.payload).into());
+        }
+    }
+    serde_json::to_vec(&event).unwrap_or_default()
+}
+
+fn attributes<'m>(message: &'m Message, source: &'m str) -> Vec<(&'static str, Cow<'m, str>)> {
+    let mut attributes: Vec<(&'static str, Cow<'m, str>)> = Vec::new();
+    if let Some(id) = &message.id {
+        attributes.push(("id", id.as_str().into()));
+    }
+    attributes.push(("source", message.source.as_deref().unwrap_or(source).into()));
+    attributes.push(("type", message.kind.as_str().into()));
+    attributes.push(("time", message.time.to_string().into()));
+    if let Some(key) = &message.order_key {
+        attributes.push((ORDER_KEY, key.into()));
+    }
+    if let Some(version) = message.version {
+        attributes.push((VERSION, version.to_string().into()));
+    }
+    attributes
+}
+
+/// Whether it is an attribute of ours, and makes sense.
+fn set(message: &mut Message, attribute: &str, text: &str) -> bool {
+    match attribute {
+        "id" => MessageId::new(text).map(|id| message.id = Some(id)).is_ok(),
+        "source" if !text.is_empty() => {
+            message.source = Some(text.to_owned());
+            true
+        }
+        "type" if !text.is_empty() => {
+            text.clone_into(&mut message.kind);
+            true
+        }
+        "time" => text.parse().map(|time| message.time = time).is_ok(),
+        ORDER_KEY if !text.is_empty() => {
+            message.order_key = Some(text.to_owned());
+            true
+        }
+        VERSION => text.parse().map(|version| message.version = Some(version)).is_ok(),
+        _ => false,
+    }
+}
+
+/// Unpacks a structured event; `false` if it is none.
+fn unfold(message: &mut Message) -> bool {
+    let Ok(Value::Object(mut event)) = serde_json::from_slice(&message.payload) else { return false };
+    let payload = match (event.remove("data"), event.remove("data_base64")) {
+        (Some(Value::String(text)), None) if !is_json(&event) => Bytes::from(text),
+        (Some(data), None) => Bytes::from(serde_json::to_vec(&data).unwrap_or_default()),
+        (None, Some(Value::String(text))) => match STANDARD.decode(text) {
+            Ok(data) => Bytes::from(data),
+            Err(_) => return false,
+        },
+        (None, None) => Bytes::new(),
+        _ => return false,
+    };
+    for (name, value) in event {
+        let text = match value {
+            Value::String(text) => text,
+            value => value.to_string(),
+        };
+        if name != "specversion" && !set(message, &name, &text) {
+            let name = if name == "datacontenttype" { CONTENT_TYPE } else { &name };
+            add(&mut message.headers, name, text.as_bytes());
+        }
+    }
+    message.payload = payload;
+    true
+}
+
+fn is_json(event: &Map<String, Value>) -> bool {
+    event.get("datacontenttype").and_then(Value::as_str).is_none_or(|kind| kind.contains("json"))
+}
+
+/// Keeps a header whatever its bytes are: a value that is not plain text as base64, under a name that says so.
+fn add(headers: &mut Headers, name: &str, value: &[u8]) {
+    let plain = std::str::from_utf8(value).ok().filter(|text| !text.chars().any(char::is_control));
+    let name: String = name.chars().flat_map(|c| if c.is_control() { vec!['?'] } else { vec![c] }).collect();
+    let added = match plain {
+        Some(text) => headers.add(name, text),
+        None => headers.add(format!("{name}{ENCODED}"), STANDARD.encode(value)),
+    };
+    // Only a header without a name is left.
+    let _ = added;
+}
+
+/// The header as it arrived, if it was kept as base64.
+fn decoded(name: &str, value: &str) -> (String, Vec<u8>) {
+    let raw = name.strip_suffix(ENCODED).and_then(|name| Some((name, STANDARD.decode(value).ok()?)));
+    match raw {
+        Some((name, value)) => (name.to_owned(), value),
+        None => (name.to_owned(), value.as_bytes().to_vec()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message() -> Message {
+        let mut message = Message::new("invoice.paid").with_order_key("i-1").with_version(7).with_payload(r#"{"a":1}"#);
+        message.source = Some("billing".to_owned());
+        message.headers.add("traceparent", "00-aa-bb-01").unwrap();
+        message
+    }
+
+    fn read(spelling: Spelling, headers: &[(String, Vec<u8>)], payload: &Bytes) -> Message {
+        let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
+        spelling.read(headers, payload.clone(), "unknown", Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn what_is_written_reads_the_same() {
+        for spelling in [Spelling::KAFKA, Spelling::NATS, Spelling::AMQP] {
+            let mut sent = message();
+            let back = read(spelling, &spelling.write(&sent, "us"), &sent.payload);
+            sent.headers.add("content-type", "application/json").unwrap();
+            let mut back_headers: Vec<_> = back.headers.iter().collect();
+            let mut sent_headers: Vec<_> = sent.headers.iter().collect();
+            back_headers.sort_unstable();
+            sent_headers.sort_unstable();
+            assert_eq!(back_headers, sent_headers);
+            assert_eq!(
+                Message { headers: Headers::default(), ..back },
+                Message { headers: Headers::default(), ..sent }
+            );
+        }
+    }
+
+    #[test]
+    fn a_structured_event_is_unpacked() {
+        for payload in [&br#"{"a":1}"#[..], b"\xff\x00 not text"] {
+            let sent = message().with_payload(Bytes::copy_from_slice(payload));
+            let body = Bytes::from(structured(&sent, "us"));
+            let headers = vec![("content-type".to_owned(), format!("{STRUCTURED}; charset=utf-8").into_bytes())];
+            let back = read(Spelling::NATS, &headers, &body);
+            assert_eq!((back.id, back.kind, back.order_key), (sent.id, sent.kind, sent.order_key));
+            assert_eq!((back.source, back.version, back.payload), (sent.source, sent.version, sent.payload));
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_not_lost() {
+        let headers = [
+            ("ce_id", &b""[..]),
+            ("ce_time", b"yesterday"),
+            ("ce_onceboxversion", b"-1"),
+            ("ce_type", b"\xff"),
+            ("x", b"\xff\xfe"),
+            ("y", b"a\r\nb"),
+            ("", b"nameless"),
+            ("content-type", STRUCTURED.as_bytes()),
+        ];
+        let back = Spelling::KAFKA.read(headers, Bytes::from("not json"), "topic", Timestamp::UNIX_EPOCH);
+        assert_eq!((back.id, back.kind.as_str(), back.time), (None, "topic", Timestamp::UNIX_EPOCH));
+        assert_eq!(back.payload, "not json");
+        assert_eq!(decoded("x;base64", back.headers.get("x;base64").unwrap()), ("x".to_owned(), vec![0xff, 0xfe]));
+        assert_eq!(decoded("y;base64", back.headers.get("y;base64").unwrap()).1, b"a\r\nb");
+        assert_eq!(back.headers.get("content-type"), Some(STRUCTURED));
+    }
+
+    #[test]
+    fn an_id_for_those_who_speak_no_cloud_events_is_read() {
+        let back = Spelling::AMQP.read([("oncebox-id", &b"a-1"[..])], Bytes::new(), "t", Timestamp::UNIX_EPOCH);
+        assert_eq!(back.id, Some(MessageId::new("a-1").unwrap()));
+    }
+}
