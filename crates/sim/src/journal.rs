@@ -40,6 +40,10 @@ struct State {
     acknowledged: HashSet<String>,
     /// Ids with a handler call that was not committed: they may have been set aside.
     rolled_back: HashSet<String>,
+    /// Ids that were settled in a transaction that committed, whether or not their source was told yet.
+    settled_within: HashSet<String>,
+    /// Ids that the open transaction settles.
+    settling: Vec<String>,
     /// Handler calls of the open transaction.
     open: Vec<Run>,
     runs: u64,
@@ -120,6 +124,11 @@ impl Journal {
         state.acknowledged.insert(id.to_owned());
     }
 
+    /// The open transaction settles a message.
+    pub(crate) fn settling(&self, id: &str) {
+        self.state().settling.push(id.to_owned());
+    }
+
     /// A handler wrote its effect. `fenced`: only whoever was handed the message last may commit it.
     pub(crate) fn handled(&self, process: u64, id: &str, fenced: bool) -> u64 {
         let mut state = self.state();
@@ -127,7 +136,7 @@ impl Journal {
         state.runs += 1;
         let owned = state.owners.values().any(|(of, owner)| of == id && *owner == process);
         // What was set aside is leased there.
-        let aside = state.acknowledged.contains(id) || state.rolled_back.contains(id);
+        let aside = [&state.acknowledged, &state.settled_within, &state.rolled_back].iter().any(|ids| ids.contains(id));
         state.note(&self.clock, format_args!("process {process} handles {id}, run {number}"));
         state.open.push(Run { number, id: id.to_owned(), stale: fenced && !owned && !aside });
         number
@@ -137,11 +146,13 @@ impl Journal {
     pub(crate) fn moment(&self, moment: Moment) {
         let mut state = self.state();
         let runs = std::mem::take(&mut state.open);
+        let settling = std::mem::take(&mut state.settling);
         if moment != Moment::Committed {
             state.rolled_back.extend(runs.into_iter().map(|run| run.id));
             return;
         }
         state.note(&self.clock, format_args!("commit of {} runs", runs.len()));
+        state.settled_within.extend(settling);
         for run in runs {
             if run.stale {
                 let what = format!("{} was committed by a process that had lost its lease", run.id);

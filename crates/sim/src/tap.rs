@@ -1,7 +1,7 @@
 //! A source that writes down what it hands out.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use oncebox::source::SourceCapabilities;
@@ -16,13 +16,15 @@ pub(crate) struct Tap<Src> {
     inner: Src,
     process: u64,
     journal: Arc<Journal>,
+    /// Which message each receipt in hand is for, by where it lies: a receipt tells no id.
+    receipts: Mutex<HashMap<usize, String>>,
     /// Nothing goes wrong, so nothing may come again but what was released, which only a conflict is.
     once: Option<Arc<HashSet<String>>>,
 }
 
 impl<Src> Tap<Src> {
     pub(crate) fn new(inner: Src, process: u64, journal: Arc<Journal>) -> Self {
-        Self { inner, process, journal, once: None }
+        Self { inner, process, journal, receipts: Mutex::default(), once: None }
     }
 
     /// Messages of these ids must not be delivered twice.
@@ -50,6 +52,7 @@ impl<S: Store, Src: Source<S>> Source<S> for Tap<Src> {
             let place = delivery.coordinate.as_ref().map_or("", |place| place.as_str());
             let count = delivery.count.unwrap_or(0);
             self.journal.delivered(self.process, &id, place, count);
+            self.receipts().insert(Arc::as_ptr(delivery.receipt()).addr(), id.clone());
             if count > 1 && self.once.as_ref().is_some_and(|ids| ids.contains(&id)) {
                 let what = format!("{id} was delivered again, and nothing had gone wrong");
                 self.journal.wrong(Kind::Lease, what);
@@ -59,7 +62,12 @@ impl<S: Store, Src: Source<S>> Source<S> for Tap<Src> {
     }
 
     async fn ack_in(&self, tx: &mut S::Tx, receipts: &[&Src::Receipt]) -> Result<(), StoreError> {
-        self.inner.ack_in(tx, receipts).await
+        self.inner.ack_in(tx, receipts).await?;
+        let known = self.receipts();
+        for id in receipts.iter().filter_map(|receipt| known.get(&std::ptr::from_ref(*receipt).addr())) {
+            self.journal.settling(id);
+        }
+        Ok(())
     }
 
     async fn ack(&self, deliveries: Vec<Delivery<Src::Receipt>>) -> Result<(), SourceError> {
@@ -85,6 +93,10 @@ impl<S: Store, Src: Source<S>> Source<S> for Tap<Src> {
 }
 
 impl<Src> Tap<Src> {
+    fn receipts(&self) -> MutexGuard<'_, HashMap<usize, String>> {
+        self.receipts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn write<R>(&self, what: &str, deliveries: &[Delivery<R>]) {
         for delivery in deliveries {
             let place = delivery.coordinate.as_ref().map_or("", |place| place.as_str());
