@@ -12,6 +12,8 @@ use oncebox_core::{
     ConsumerId, ConsumerStore, Failure, Fingerprinter, Key, Message, Store, StoreError, StoreErrorKind,
 };
 
+use crate::event::Event;
+
 /// A future that may go anywhere.
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -24,19 +26,26 @@ pub struct Context<S: Store> {
     tx: Option<S::Tx>,
     messages: Arc<[Arc<Message>]>,
     consumer: ConsumerId,
-    hooks: Vec<Hook>,
+    left: Left,
     home: Arc<Home<S>>,
+}
+
+/// What a handler leaves behind beside its writes.
+#[derive(Default)]
+pub(crate) struct Left {
+    pub(crate) hooks: Vec<Hook>,
+    pub(crate) events: Vec<Event>,
 }
 
 /// Work for after the commit.
 pub(crate) type Hook = BoxFuture<()>;
 
 /// Where a context leaves its transaction.
-pub(crate) struct Home<S: Store>(Mutex<Option<(S::Tx, Vec<Hook>)>>);
+pub(crate) struct Home<S: Store>(Mutex<Option<(S::Tx, Left)>>);
 
 impl<S: Store> Home<S> {
     /// The transaction, if the handler gave it back.
-    pub(crate) fn take(&self) -> Option<(S::Tx, Vec<Hook>)> {
+    pub(crate) fn take(&self) -> Option<(S::Tx, Left)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -44,7 +53,7 @@ impl<S: Store> Home<S> {
 impl<S: Store> Context<S> {
     pub(crate) fn new(tx: S::Tx, messages: Arc<[Arc<Message>]>, consumer: ConsumerId) -> (Self, Arc<Home<S>>) {
         let home = Arc::new(Home(Mutex::new(None)));
-        let context = Self { tx: Some(tx), messages, consumer, hooks: Vec::new(), home: Arc::clone(&home) };
+        let context = Self { tx: Some(tx), messages, consumer, left: Left::default(), home: Arc::clone(&home) };
         (context, home)
     }
 
@@ -69,7 +78,16 @@ impl<S: Store> Context<S> {
     /// Runs `hook` after the commit: refresh a cache, wake someone. Best effort: a crash between the commit and the
     /// hook skips it. For one that heals by itself, see [`Consumer::after_commit`](crate::Consumer::after_commit).
     pub fn after_commit(&mut self, hook: impl Future<Output = ()> + Send + 'static) {
-        self.hooks.push(Box::pin(hook));
+        self.left.hooks.push(Box::pin(hook));
+    }
+
+    /// Publishes `event` if the transaction commits, and not otherwise: it is written to the outbox with the claim, and a
+    /// [relay](crate::Relay) does the rest. Goes on with the trace of the message.
+    ///
+    /// A handler without a claim ([`on_idempotent`](crate::Consumer::on_idempotent)) runs again for a duplicate, so its
+    /// events must have ids of their own.
+    pub fn emit(&mut self, event: Event) {
+        self.left.events.push(event);
     }
 
     /// Claims an operation on an entity within this message's transaction: `Fresh` the first time `operation` is
@@ -118,7 +136,7 @@ impl<S: ConsumerStore> Context<S> {
 impl<S: Store> Drop for Context<S> {
     fn drop(&mut self) {
         if let Some(tx) = self.tx.take() {
-            let returned = (tx, std::mem::take(&mut self.hooks));
+            let returned = (tx, std::mem::take(&mut self.left));
             *self.home.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(returned);
         }
     }

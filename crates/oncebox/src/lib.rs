@@ -53,6 +53,7 @@
 
 pub mod consumer;
 mod context;
+mod event;
 mod handler;
 mod own_session;
 mod parked_source;
@@ -62,6 +63,7 @@ pub mod shutdown;
 
 pub use consumer::{Bounds, Consumer, Dead, Drained, DryRunner, Gap, HookRuns, Missing, OrderBy, Retry, Versioned};
 pub use context::Context;
+pub use event::Event;
 pub use handler::{BatchHandler, Handler, Outcomes};
 pub use oncebox_core::*;
 pub use queue_source::{Queue, QueueReceipt};

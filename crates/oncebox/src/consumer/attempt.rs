@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use oncebox_core::ConsumerStore;
 use oncebox_core::crashpoint::crashpoint;
+use oncebox_core::outbox::Outbox;
 use oncebox_core::store::{Ended, Inbox, Session, Transaction};
 use oncebox_core::{Failure, Outcome, Source, Store, StoreError, StoreErrorKind, planted};
 
@@ -209,7 +210,7 @@ pub(super) async fn inside<S: ConsumerStore, Src: Source<S>>(
         }
     }
     let (mut tx, added) = handling::handle(engine, tx, works, &claims, &mut judged, marks).await?;
-    hooks.extend(added);
+    hooks.extend(added.hooks);
     check!(tx, crashpoint("handled").await);
 
     let fates = conclude(&places, judged.fates);
@@ -227,6 +228,9 @@ pub(super) async fn inside<S: ConsumerStore, Src: Source<S>>(
         check!(tx, tx.unclaim(&judged.take_back).await);
     }
     check!(tx, sorted.advance(engine, &mut tx).await);
+    if !added.outgoing.is_empty() {
+        check!(tx, tx.emit(&added.outgoing).await);
+    }
     // A parked row that was put back is not ended.
     let stays =
         |work: &Work<S, Src::Receipt>, fate: &Fate| work.delivery.parked.is_some() && matches!(fate, Fate::Aside(_));

@@ -7,15 +7,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use oncebox_core::store::Transaction;
-use oncebox_core::{ConsumerId, Failure, Message, Outcome, Store};
+use oncebox_core::{Clock, ConsumerId, Failure, Message, Outcome, Outgoing, Store};
 
-use crate::context::{Context, Hook};
+use crate::context::{Context, Hook, Left};
 use crate::handler::{Call, Outcomes};
 
 /// How a call ended.
 pub(super) enum Ran<S: Store> {
     /// The handler finished; the transaction is here to go on with.
-    Done { tx: S::Tx, outcomes: Vec<Outcome>, hooks: Vec<Hook> },
+    Done { tx: S::Tx, outcomes: Vec<Outcome>, left: Gathered },
     /// It failed, and the transaction is here to be rolled back.
     Failed { tx: S::Tx, failure: Failure },
     /// It was stopped in the middle of something; its transaction must be laid to rest first.
@@ -24,15 +24,66 @@ pub(super) enum Ran<S: Store> {
     Kept { failure: Failure },
 }
 
+/// What handlers leave behind beside their writes: for after the commit, and for the outbox.
+#[derive(Default)]
+pub(super) struct Gathered {
+    pub(super) hooks: Vec<Hook>,
+    pub(super) outgoing: Vec<Outgoing>,
+}
+
+impl Gathered {
+    pub(super) fn add(&mut self, more: Self) {
+        self.hooks.extend(more.hooks);
+        self.outgoing.extend(more.outgoing);
+    }
+
+    /// How much there is, to come back to.
+    pub(super) fn size(&self) -> (usize, usize) {
+        (self.hooks.len(), self.outgoing.len())
+    }
+
+    /// What came later was undone.
+    pub(super) fn cut(&mut self, (hooks, outgoing): (usize, usize)) {
+        self.hooks.truncate(hooks);
+        self.outgoing.truncate(outgoing);
+    }
+}
+
+/// Whose call it is.
+#[derive(Clone, Copy)]
+pub(super) struct Caller<'e> {
+    pub(super) consumer: ConsumerId,
+    pub(super) deadline: Duration,
+    pub(super) clock: &'e dyn Clock,
+    /// Its messages are claimed, so that it runs once.
+    pub(super) claims: bool,
+}
+
+/// Turns events into what is published.
+fn gather(left: Left, cause: Option<&Message>, caller: Caller<'_>) -> Result<Gathered, Failure> {
+    let mut gathered = Gathered { hooks: left.hooks, outgoing: Vec::with_capacity(left.events.len()) };
+    for event in left.events {
+        if !caller.claims && !event.has_id() {
+            let why = "its handler has no claim, and emits an event without an id of its own: each time that it runs, \
+                       another event would be published; give the event an id, or register the handler with `on`";
+            return Err(Failure::permanent(why));
+        }
+        let made = event.made_by(caller.clock, cause);
+        gathered.outgoing.push(made.map_err(|error| Failure::permanent(format!("cannot emit an event: {error}")))?);
+    }
+    Ok(gathered)
+}
+
 pub(super) async fn run<S: Store>(
     tx: S::Tx,
     call: Call<S>,
     messages: Arc<[Arc<Message>]>,
-    consumer: ConsumerId,
-    deadline: Duration,
+    caller: Caller<'_>,
 ) -> Ran<S> {
-    let expected = messages.len();
-    let (context, home) = Context::new(tx, messages, consumer);
+    let (expected, deadline) = (messages.len(), caller.deadline);
+    // Of a batch no single message is the cause.
+    let cause = if expected == 1 { messages.first().cloned() } else { None };
+    let (context, home) = Context::new(tx, messages, caller.consumer);
     // The inner block drops the handler's future, and with it the context, before the transaction is looked for.
     let end = {
         match catch_unwind(AssertUnwindSafe(|| call(context))) {
@@ -47,7 +98,7 @@ pub(super) async fn run<S: Store>(
             }
         }
     };
-    let Some((tx, hooks)) = home.take() else {
+    let Some((tx, left)) = home.take() else {
         let failure = match end {
             End::Returned(Err(failure)) => failure,
             _ => Failure::permanent("its handler kept the context beyond its end, so nothing can be committed"),
@@ -65,9 +116,13 @@ pub(super) async fn run<S: Store>(
             if let Err(error) = tx.alive() {
                 return Ran::Failed { tx, failure: error.into() };
             }
+            let left = match gather(left, cause.as_deref(), caller) {
+                Ok(left) => left,
+                Err(failure) => return Ran::Failed { tx, failure },
+            };
             match outcomes {
-                Outcomes::Applied => Ran::Done { tx, outcomes: vec![Outcome::applied(); expected], hooks },
-                Outcomes::Each(outcomes) if outcomes.len() == expected => Ran::Done { tx, outcomes, hooks },
+                Outcomes::Applied => Ran::Done { tx, outcomes: vec![Outcome::applied(); expected], left },
+                Outcomes::Each(outcomes) if outcomes.len() == expected => Ran::Done { tx, outcomes, left },
                 Outcomes::Each(outcomes) => {
                     let got = outcomes.len();
                     let why = format!("its batch handler returned {got} outcomes for {expected} messages");

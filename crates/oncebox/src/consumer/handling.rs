@@ -18,12 +18,11 @@ use oncebox_core::{ConsumerStore, Failure, Message, Outcome, Source, Store, Stor
 use super::Engine;
 use super::attempt::{During, Stop};
 use super::blame::{self, Blame};
-use super::call::{self, Ran};
+use super::call::{self, Caller, Gathered, Ran};
 use super::fate::{Fate, Judged};
 use super::identity::Claims;
 use super::routes::{Route, Shape};
 use super::work::Work;
-use crate::context::Hook;
 use crate::handler::Call;
 
 /// Calls from one mark to the next: a mark costs a round trip, and a failure costs the calls since.
@@ -43,23 +42,23 @@ pub(super) async fn handle<S: ConsumerStore, Src: Source<S>>(
     claims: &[Option<&Claims>],
     judged: &mut Judged,
     marks: bool,
-) -> Result<(S::Tx, Vec<Hook>), Stop<S>> {
+) -> Result<(S::Tx, Gathered), Stop<S>> {
     let mut waiting = VecDeque::from(turns(works, &judged.fresh, engine.order.is_kept()));
-    let mut hooks = Vec::new();
+    let mut left = Gathered::default();
     let mut since_mark: Option<Vec<Turn<S>>> = None;
-    let mut hooks_at_mark = 0;
+    let mut at_mark = left.size();
     while let Some(turn) = waiting.pop_front() {
         if marks && since_mark.as_ref().is_none_or(|since| since.len() == CALLS_PER_MARK) {
             if let Err(error) = tx.mark().await {
                 return Err(Stop::Store(tx, error, During::Engine));
             }
             since_mark = Some(Vec::new());
-            hooks_at_mark = hooks.len();
+            at_mark = left.size();
         }
         let failed = match run(engine, tx, works, &turn).await {
             Ok((back, outcomes, added)) => {
                 tx = back;
-                hooks.extend(added);
+                left.add(added);
                 for (&place, outcome) in turn.places.iter().zip(outcomes) {
                     judged.fates[place] = Some(Fate::Handled(outcome));
                 }
@@ -85,7 +84,7 @@ pub(super) async fn handle<S: ConsumerStore, Src: Source<S>>(
         {
             return Err(Stop::Store(tx, error, During::Handler(place)));
         }
-        hooks.truncate(hooks_at_mark);
+        left.cut(at_mark);
         for turn in since.drain(..).rev() {
             waiting.push_front(turn);
         }
@@ -106,7 +105,7 @@ pub(super) async fn handle<S: ConsumerStore, Src: Source<S>>(
             }
         }
     }
-    Ok((tx, hooks))
+    Ok((tx, left))
 }
 
 async fn run<S: ConsumerStore, Src: Source<S>>(
@@ -114,7 +113,7 @@ async fn run<S: ConsumerStore, Src: Source<S>>(
     tx: S::Tx,
     works: &[Work<S, Src::Receipt>],
     turn: &Turn<S>,
-) -> Result<(S::Tx, Vec<Outcome>, Vec<Hook>), Stop<S>> {
+) -> Result<(S::Tx, Vec<Outcome>, Gathered), Stop<S>> {
     let places = &turn.places;
     let messages: Arc<[_]> = places.iter().map(|&place| Arc::clone(&works[place].delivery.message)).collect();
     let call = match prepare(&turn.route, &messages) {
@@ -124,8 +123,14 @@ async fn run<S: ConsumerStore, Src: Source<S>>(
         }
         Err((None, failure)) => return Err(batch_failed(tx, failure)),
     };
-    match call::run(tx, call, messages, engine.records.own, engine.bounds.handler_deadline).await {
-        Ran::Done { tx, outcomes, hooks } => Ok((tx, outcomes, hooks)),
+    let caller = Caller {
+        consumer: engine.records.own,
+        deadline: engine.bounds.handler_deadline,
+        clock: &*engine.clock,
+        claims: turn.route.claims,
+    };
+    match call::run(tx, call, messages, caller).await {
+        Ran::Done { tx, outcomes, left } => Ok((tx, outcomes, left)),
         Ran::Failed { tx, failure } if places.len() == 1 => {
             Err(Stop::Message { tx: Some(tx), doubt: None, place: places[0], failure })
         }

@@ -1,0 +1,137 @@
+//! What a handler emits.
+
+use bytes::Bytes;
+use oncebox_core::error::InvalidMessage;
+use oncebox_core::{Clock, Message, MessageId, Outgoing};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// Headers that tie an event to the message that caused it.
+const TRACE: [&str; 2] = ["traceparent", "tracestate"];
+
+/// A message to publish: `Event::new("invoice.paid").key(invoice_id).json(&paid)?`.
+///
+/// It gets its id when it is emitted, and keeps it however often it is published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    topic: Option<String>,
+    id: Option<MessageId>,
+    message: Message,
+}
+
+impl Event {
+    /// An event of this type. Its topic is its type unless [`topic`](Self::topic) says otherwise.
+    pub fn new(kind: impl Into<String>) -> Self {
+        Self {
+            topic: None,
+            id: None,
+            message: Message::received(kind, Bytes::new(), oncebox_core::Timestamp::UNIX_EPOCH),
+        }
+    }
+
+    /// Where it is published.
+    #[must_use]
+    pub fn topic(mut self, topic: impl Into<String>) -> Self {
+        self.topic = Some(topic.into());
+        self
+    }
+
+    /// Its order key: events of one topic and key are published in the order in which they were emitted.
+    #[must_use]
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.message.order_key = Some(key.into());
+        self
+    }
+
+    /// The version of the entity that it describes.
+    #[must_use]
+    pub fn version(mut self, version: u64) -> Self {
+        self.message.version = Some(version);
+        self
+    }
+
+    /// Who says so (CloudEvents `source`); otherwise the sink does.
+    #[must_use]
+    pub fn source(mut self, source: impl Into<String>) -> Self {
+        self.message.source = Some(source.into());
+        self
+    }
+
+    /// An id of your own, the same whenever the same thing is said. One that is in the outbox already is an error.
+    #[must_use]
+    pub fn id(mut self, id: MessageId) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    /// The payload.
+    #[must_use]
+    pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
+        self.message.payload = payload.into();
+        self
+    }
+
+    /// The payload, as JSON.
+    pub fn json(mut self, value: &impl Serialize) -> Result<Self, InvalidMessage> {
+        self.message = self.message.with_json(value)?;
+        Ok(self)
+    }
+
+    /// A header.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Result<Self, InvalidMessage> {
+        self.message.headers.add(name, value)?;
+        Ok(self)
+    }
+
+    /// As it is published, with an id and a time of `clock`. Without a cause there is no trace to go on with.
+    pub fn made_by(self, clock: &dyn Clock, cause: Option<&Message>) -> Result<Outgoing, InvalidMessage> {
+        let Self { topic, id, mut message } = self;
+        message.id = Some(id.unwrap_or_else(|| clock.id().into()));
+        message.time = clock.now();
+        for name in TRACE {
+            if let (None, Some(value)) = (message.headers.get(name), cause.and_then(|cause| cause.headers.get(name))) {
+                let value = value.to_owned();
+                message.headers.add(name, value)?;
+            }
+        }
+        message.check()?;
+        let topic = topic.unwrap_or_else(|| message.kind.clone());
+        if topic.is_empty() {
+            return Err(InvalidMessage::Empty("topic"));
+        }
+        Ok(Outgoing { topic, message: Arc::new(message) })
+    }
+
+    /// Whether its id is its own.
+    pub(crate) fn has_id(&self) -> bool {
+        self.id.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oncebox_core::SystemClock;
+
+    use super::*;
+
+    #[test]
+    fn an_event_goes_on_with_the_trace_of_its_cause() {
+        let mut cause = Message::new("payment.received");
+        cause.headers.add("traceparent", "00-aa-bb-01").unwrap();
+        cause.headers.add("authorization", "CANARY").unwrap();
+        let made = Event::new("invoice.paid").key("i-1").made_by(&SystemClock, Some(&cause)).unwrap();
+        assert_eq!((made.topic.as_str(), made.message.order_key.as_deref()), ("invoice.paid", Some("i-1")));
+        assert_eq!(made.message.headers.get("traceparent"), Some("00-aa-bb-01"));
+        assert_eq!(made.message.headers.get("authorization"), None);
+        assert!(made.message.id.is_some());
+        let own = Event::new("t").header("traceparent", "mine").unwrap().made_by(&SystemClock, Some(&cause)).unwrap();
+        assert_eq!(own.message.headers.get("traceparent"), Some("mine"));
+    }
+
+    #[test]
+    fn an_event_that_nobody_could_publish_is_refused() {
+        assert!(Event::new("").made_by(&SystemClock, None).is_err());
+        assert!(Event::new("t").topic("").made_by(&SystemClock, None).is_err());
+        assert!(Event::new("t").key("").made_by(&SystemClock, None).is_err());
+    }
+}
