@@ -61,7 +61,9 @@ mod queue_source;
 pub mod relay;
 pub mod shutdown;
 
-pub use consumer::{Bounds, Consumer, Dead, Drained, DryRunner, Gap, HookRuns, Missing, OrderBy, Retry, Versioned};
+pub use consumer::{
+    Bounds, Consumer, Dead, Drained, DryRunner, Gap, Guarantee, HookRuns, Missing, OrderBy, Retry, Versioned,
+};
 pub use context::Context;
 pub use event::Event;
 pub use handler::{BatchHandler, Handler, Outcomes};

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use super::alerts::{Dead, Missing};
 use super::breaker::Breaker;
 use super::engine::{Drained, Engine, RunError};
+use super::guarantee::Guarantee;
 use super::order_by::OrderBy;
 use super::retry::Retry;
 use super::routes::{Route, Shape};
@@ -227,6 +228,13 @@ impl<S: ConsumerStore, Src: Source<S>> Consumer<S, Src> {
     #[must_use]
     pub fn classify<E: Error + 'static>(mut self, class: impl Fn(&E) -> Class + Send + Sync + 'static) -> Self {
         self.setup.classify.push(Arc::new(move |error| error.downcast_ref().map(&class)));
+        self
+    }
+
+    /// Refuses to start if it can't promise this, and names the part that weakens it.
+    #[must_use]
+    pub fn require(mut self, guarantee: Guarantee) -> Self {
+        self.setup.required = guarantee;
         self
     }
 

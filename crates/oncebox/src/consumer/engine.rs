@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 
 use super::alerts::Alerts;
 use super::breaker::Breaker;
+use super::guarantee::{Promise, promise};
 use super::heartbeat::{self, Held};
 use super::identity::{Identity, Records};
 use super::intake::{self, room_kib};
@@ -145,6 +146,11 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
         if setup.order.is_kept() && capabilities.order == Order::None {
             return Err(StartError::NoOrder { name: name.to_string(), source_name: capabilities.name }.into());
         }
+        let promise = promise(&setup.store.capabilities(), &capabilities, &setup.identity, &setup.routes);
+        if setup.flow == Flow::Main && promise.guarantee < setup.required {
+            let (name, because) = (name.to_string(), promise.because.unwrap_or_default());
+            return Err(StartError::Weaker { name, required: setup.required, given: promise.guarantee, because }.into());
+        }
         let store_error = |error| RunError::Store { name: name.to_string(), error };
         let records = Records {
             own: setup.store.consumer(&name).await.map_err(store_error)?,
@@ -180,7 +186,7 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
             failed: Mutex::new(None),
             name,
         };
-        engine.say_hello();
+        engine.say_hello(&promise);
         Ok(Arc::new(engine))
     }
 
@@ -189,15 +195,19 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
         self.order.is_kept() && self.flow == Flow::Main
     }
 
-    fn say_hello(&self) {
+    fn say_hello(&self, promise: &Promise) {
         if self.flow != Flow::Main {
             return;
         }
         let (store, source) = (self.store.capabilities(), self.source.capabilities());
         tracing::info!(
             consumer = %self.name, store = store.name, source = source.name, key = %self.identity.key,
-            order = %self.order, lanes = self.bounds.lanes, durable = store.durable, "consumer starts"
+            order = %self.order, lanes = self.bounds.lanes, durable = store.durable, guarantee = %promise.guarantee,
+            "consumer starts"
         );
+        if let Some(because) = &promise.because {
+            tracing::info!(consumer = %self.name, "each message is handled {}: {because}", promise.guarantee);
+        }
         if self.identity.scope.is_global() {
             tracing::warn!(consumer = %self.name, "its keys are global: a message that another consumer with global keys handled counts as a duplicate here");
         }

@@ -53,6 +53,13 @@ impl<S: Store> Clone for Routes<S> {
 }
 
 impl<S: Store> Routes<S> {
+    /// A type whose handler runs without a claim, if there is one.
+    pub(crate) fn unclaimed(&self) -> Option<String> {
+        let kinds = self.by_kind.iter().filter(|(_, route)| !route.claims).map(|(kind, _)| kind.as_str());
+        let rest = self.rest.iter().filter(|route| !route.claims).map(|_| "all other types");
+        kinds.min().or_else(|| rest.min()).map(|kind| format!("`{}`", oncebox_core::message::Shown(kind)))
+    }
+
     /// One handler for every type.
     pub(crate) fn all(route: Route<S>) -> Self {
         Self { by_kind: HashMap::new(), rest: Some(route) }

@@ -10,6 +10,7 @@ use tokio::sync::RwLock;
 
 use super::alerts::Alerts;
 use super::breaker::Breaker;
+use super::guarantee::Guarantee;
 use super::identity::Identity;
 use super::order_by::{OrderBy, by_message_key};
 use super::retry::Retries;
@@ -43,6 +44,8 @@ pub(super) struct Setup<S: Store> {
     pub(super) alone: Arc<RwLock<()>>,
     /// Types that were given two handlers.
     pub(super) twice: Vec<String>,
+    /// What it must be able to promise.
+    pub(super) required: Guarantee,
 }
 
 /// Which part of a consumer an engine runs.
@@ -85,6 +88,7 @@ impl<S: Store> Setup<S> {
             breaker: Arc::new(Breaker::new(Bounds::default().breaker_sample)),
             alone: Arc::default(),
             twice: Vec::new(),
+            required: Guarantee::AtLeastOnce,
         }
     }
 
@@ -110,6 +114,7 @@ impl<S: Store> Setup<S> {
             breaker: Arc::new(Breaker::new(0)),
             alone: Arc::clone(&self.alone),
             twice: Vec::new(),
+            required: Guarantee::AtLeastOnce,
         }
     }
 
@@ -135,6 +140,7 @@ impl<S: Store> Setup<S> {
             breaker: Arc::clone(&self.breaker),
             alone: Arc::clone(&self.alone),
             twice: Vec::new(),
+            required: Guarantee::AtLeastOnce,
         }
     }
 
@@ -180,10 +186,25 @@ pub enum StartError {
         /// What is wrong.
         mistake: &'static str,
     },
+    /// It can't promise what is required.
+    #[error(
+        "cannot start consumer {name}: it must handle each message {required}, and can promise only {given}: {because}"
+    )]
+    Weaker {
+        /// The consumer.
+        name: String,
+        /// What is required.
+        required: Guarantee,
+        /// What it can promise.
+        given: Guarantee,
+        /// The link that weakens it.
+        because: String,
+    },
     /// Order is asked for and nothing owns it.
     #[error(
         "cannot start consumer {name} with order: its source `{source_name}` gives no order key an owner, so two \
-         processes could handle one key at once; use a source that does (a queue opened with lanes)"
+         processes could handle one key at once; use a source that does (a queue opened with lanes, a Kafka partition, a \
+         RabbitMQ queue with a single active consumer, a JetStream consumer with max_ack_pending 1)"
     )]
     NoOrder {
         /// The consumer.

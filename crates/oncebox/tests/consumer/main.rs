@@ -19,6 +19,7 @@ mod order;
 mod parking;
 mod poison;
 mod queue;
+mod relay;
 mod rig;
 #[path = "../../../store-sql/tests/common/mod.rs"]
 mod sql;
@@ -88,6 +89,16 @@ on_every_store! {
     order::order_is_kept_per_key_under_random_failures,
     order::order_without_an_owner_is_refused_at_start,
     order::a_failed_message_holds_back_only_its_own_key,
+    relay::what_a_handler_emits_is_published_with_its_commit,
+    relay::an_event_without_an_id_of_its_own_needs_a_claim,
+    relay::two_relays_share_an_outbox_and_keep_order,
+    relay::a_row_that_commits_late_is_published,
+    relay::a_sink_that_is_away_costs_nothing_but_time,
+    relay::what_a_sink_refuses_holds_up_only_its_own_key,
+    relay::a_relay_that_dies_is_taken_over,
+    relay::random_faults_in_a_relay_lose_and_invert_nothing,
+    relay::what_was_rolled_back_is_never_published,
+    relay::a_weaker_promise_than_required_is_refused_at_start,
     drain::a_shutdown_finishes_what_runs_and_gives_back_the_rest,
     drain::a_handler_that_never_ends_does_not_hold_up_a_shutdown_forever,
     queue::queued_messages_are_settled_in_their_own_transaction,
