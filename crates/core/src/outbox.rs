@@ -15,12 +15,13 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use crate::error::StoreError;
-use crate::message::Message;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::key::Key;
+use crate::message::{ATTRIBUTE_BYTES_MAX, Message};
 use crate::queue::{HeldLane, QueueId, QueueSpec};
 use crate::sink::Outgoing;
 use crate::source::LaneNumber;
-use crate::store::{ConsumerName, Store};
+use crate::store::Store;
 use crate::time::Timestamp;
 
 /// A store that keeps an outbox.
@@ -42,9 +43,42 @@ pub const LANES: u16 = QueueSpec::LANES;
 pub fn lane(outgoing: &Outgoing) -> LaneNumber {
     let message = &outgoing.message;
     let key = message.order_key.as_deref().or_else(|| message.id.as_ref().map(|id| id.as_str()));
-    let spec = QueueSpec { name: ConsumerName::outbox(), lanes: Some(LANES) };
-    spec.lane(key).unwrap_or(LaneNumber(0))
+    QueueSpec::outbox().lane(key).unwrap_or(LaneNumber(0))
 }
+
+/// For those who write a store: what makes a row unique among those that are not sent. Refuses a message that no row can
+/// be made of.
+pub fn emit_key(outgoing: &Outgoing) -> Result<Key, StoreError> {
+    let Outgoing { topic, message } = outgoing;
+    let refused = |why: String| StoreError::new(StoreErrorKind::Refused, EMIT, why);
+    let Some(id) = &message.id else {
+        let label = message.label();
+        return Err(refused(format!(
+            "the message {label} has no id, and without one nobody downstream knows it again"
+        )));
+    };
+    if topic.is_empty() || topic.len() > ATTRIBUTE_BYTES_MAX {
+        return Err(refused(format!("the topic of message {id} is empty or longer than {ATTRIBUTE_BYTES_MAX} bytes")));
+    }
+    message.check().map_err(|error| refused(error.to_string()))?;
+    Key::id(id.as_str()).map_err(|error| refused(error.to_string()))
+}
+
+/// For those who write a store: the error of [`emit`](Outbox::emit) for a message whose id another row has.
+pub fn id_taken(outgoing: &Outgoing) -> StoreError {
+    let why = format!(
+        "there are two messages with the id {}, and the first is not published yet; give each its own id",
+        outgoing.message.label()
+    );
+    StoreError::new(StoreErrorKind::Refused, EMIT, why)
+}
+
+/// For those who write a store: the error of a settlement in a lane that has a new owner.
+pub fn lane_lost(attempted: &'static str) -> StoreError {
+    StoreError::new(StoreErrorKind::Fenced, attempted, "a lease ran out and its lane has a new owner")
+}
+
+const EMIT: &str = "add a message to the outbox";
 
 /// The outbox on a transaction.
 pub trait Outbox {
@@ -53,7 +87,8 @@ pub trait Outbox {
     fn emit(&mut self, rows: &[Outgoing]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Up to `max` unsent rows of these lanes, oldest first, leaving out topics in `without`. Rows that wait behind one
-    /// that is set aside are not among them. Takes nothing and locks nothing: the lanes are the lock.
+    /// that is set aside are not among them, nor are rows of lanes that are not, or no longer, held under these epochs.
+    /// Takes nothing: the lanes are the lock. Commit it, so that the store can note what waits and need not look again.
     fn fetch_unsent(
         &mut self,
         lanes: &[HeldLane],
@@ -62,7 +97,7 @@ pub trait Outbox {
     ) -> impl Future<Output = Result<Vec<Unsent>, StoreError>> + Send;
 
     /// Ends rows that the broker has confirmed. Fails with `Fenced` if a lane of any has a new owner; then nothing may
-    /// commit.
+    /// commit. A row that is gone already is no error: only its owner can have ended it, in a commit whose answer was lost.
     fn end_sent(&mut self, rows: &[SentReceipt], keep: KeepSent)
     -> impl Future<Output = Result<(), StoreError>> + Send;
 

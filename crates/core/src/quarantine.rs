@@ -24,6 +24,7 @@ use crate::fingerprint::Fingerprint;
 use crate::horizon::Consumers;
 use crate::key::Key;
 use crate::message::Message;
+use crate::outbox::OutboxStore;
 use crate::outcome::OutcomeKind;
 use crate::parked::{Cause, LeasedPark, Park, Parking};
 use crate::replay::{ReplayId, Replays};
@@ -37,7 +38,10 @@ pub trait QuarantineStore:
 {
 }
 
-impl<S: Store<Tx: Parking + Versions + Quarantine + Replays + Audits + Consumers>> QuarantineStore for S {}
+impl<S> QuarantineStore for S where
+    S: OutboxStore + Store<Tx: Parking + Versions + Quarantine + Replays + Audits + Consumers>
+{
+}
 
 /// What an operator sees of the parked messages, and does to them, in a transaction. Times are the store's own.
 pub trait Quarantine {

@@ -103,6 +103,11 @@ impl QueueSpec {
         Self { name, lanes: ordered.then_some(Self::LANES) }
     }
 
+    /// The queue under which the lanes of the outbox are held. It holds no messages itself.
+    pub fn outbox() -> Self {
+        Self { name: ConsumerName::outbox(), lanes: Some(Self::LANES) }
+    }
+
     /// The lane of an order key: the first four bytes of its SHA-256 as a big-endian number, modulo the lanes. Defined
     /// bytes, because processes of different versions must agree. Without an order key any lane will do.
     pub fn lane(&self, order_key: Option<&str>) -> Option<LaneNumber> {

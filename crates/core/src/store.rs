@@ -19,6 +19,7 @@ use crate::claim::{Claim, ClaimRequest};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::horizon::HorizonStore;
 use crate::key::Key;
+use crate::outbox::OutboxStore;
 use crate::outcome::Outcome;
 use crate::parked::ParkStore;
 use crate::versions::VersionStore;
@@ -55,10 +56,11 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     fn read_error(&self, error: &(dyn Error + 'static)) -> Option<DriverError>;
 }
 
-/// A store that a consumer can run on: it can also set messages aside, keep versions, and say how far back it remembers.
-pub trait ConsumerStore: ParkStore + VersionStore + HorizonStore {}
+/// A store that a consumer can run on: it can also set messages aside, keep versions and an outbox, and say how far back
+/// it remembers.
+pub trait ConsumerStore: ParkStore + VersionStore + HorizonStore + OutboxStore {}
 
-impl<S: ParkStore + VersionStore + HorizonStore> ConsumerStore for S {}
+impl<S: ParkStore + VersionStore + HorizonStore + OutboxStore> ConsumerStore for S {}
 
 /// A connection that is not in a transaction.
 pub trait Session: fmt::Debug + Send + 'static {

@@ -11,7 +11,8 @@
 //!
 //! # Your own transaction
 //!
-//! [`ConsumerInbox`] claims keys on a connection that you have, in a transaction that you begin and end.
+//! [`ConsumerInbox`] claims keys on a connection that you have, in a transaction that you begin and end. [`Emitter`] adds
+//! messages to the outbox there.
 //! [`InsertOnce`] inserts a row of yours unless it is there, and tells you whether what is there is the same.
 //!
 //! # What it does not do
@@ -36,6 +37,7 @@ mod claimed;
 mod config;
 mod connection;
 pub mod dialect;
+mod emitter;
 mod error;
 mod hope;
 mod horizon;
@@ -46,6 +48,8 @@ mod layer0;
 mod name;
 mod names;
 mod operator_queries;
+mod outbox;
+mod outbox_queries;
 mod parked;
 mod quarantine;
 mod queries;
@@ -62,6 +66,7 @@ mod wire;
 pub use config::PostgresBuilder;
 #[cfg(feature = "sqlite")]
 pub use config::SqliteBuilder;
+pub use emitter::Emitter;
 pub use insert_once::{InsertOnce, InsertOnceError, Once, OnceConnection};
 pub use layer0::ConsumerInbox;
 pub use name::{Identifier, InvalidIdentifier};

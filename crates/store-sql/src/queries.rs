@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
 use crate::operator_queries::OperatorQueries;
+use crate::outbox_queries::OutboxQueries;
 
 /// One statement, ready to run. Cheap to clone; a connection prepares it once and finds it again by its text.
 #[derive(Clone, Debug)]
@@ -32,6 +33,7 @@ pub struct Queries {
     pub(crate) lanes: LaneQueries,
     pub(crate) parked: ParkedQueries,
     pub(crate) operators: OperatorQueries,
+    pub(crate) outbox: OutboxQueries,
     pub(crate) versions: VersionQueries,
     pub(crate) names: NameQueries,
     pub(crate) schema: SchemaQueries,

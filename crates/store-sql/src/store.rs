@@ -31,12 +31,19 @@ pub(crate) struct Shared<D> {
     /// Leases run by this clock instead of the store's own; only tests set it.
     clock: Option<Arc<dyn Clock>>,
     pub(crate) enqueued: Notify,
+    pub(crate) emitted: Notify,
 }
 
 impl<D> Shared<D> {
     /// The time for leases in microseconds; `None`: ask the store.
     pub(crate) fn now(&self) -> Option<i64> {
         self.clock.as_ref().map(|clock| clock.now().as_microsecond())
+    }
+
+    /// Wakes who waits for the outbox: all who wait now, and one who is just about to.
+    pub(crate) fn announce_emitted(&self) {
+        self.emitted.notify_waiters();
+        self.emitted.notify_one();
     }
 }
 
@@ -54,8 +61,8 @@ impl<D: Dialect> SqlStore<D> {
             }
         }
         let identity = identity(&dialect, &queries).await?;
-        let enqueued = Notify::new();
-        Ok(Self { shared: Arc::new(Shared { dialect, queries, identity, clock, enqueued }) })
+        let (enqueued, emitted) = (Notify::new(), Notify::new());
+        Ok(Self { shared: Arc::new(Shared { dialect, queries, identity, clock, enqueued, emitted }) })
     }
 
     /// Compares the tables with what this version needs.

@@ -44,6 +44,8 @@ pub struct SqlTx<D: Dialect> {
     /// Nothing was done in it yet.
     untouched: bool,
     is_marked: bool,
+    /// Something was added to the outbox, or can be sent again.
+    pub(crate) emits: bool,
 }
 
 impl<D: Dialect> SqlSession<D> {
@@ -66,6 +68,7 @@ impl<D: Dialect> Session for SqlSession<D> {
             hope: self.hope,
             untouched: true,
             is_marked: false,
+            emits: false,
         })
     }
 }
@@ -143,9 +146,14 @@ impl<D: Dialect> Transaction for SqlTx<D> {
     }
 
     async fn commit(self) -> Ended<SqlSession<D>, D::Doubt> {
-        let Self { store, open, claimed, hope, .. } = self;
+        let Self { store, open, claimed, hope, emits, .. } = self;
         match store.dialect.commit(open).await {
-            Ended::Committed(idle) => Ended::Committed(SqlSession { store, idle, hope }),
+            Ended::Committed(idle) => {
+                if emits {
+                    store.announce_emitted();
+                }
+                Ended::Committed(SqlSession { store, idle, hope })
+            }
             Ended::RolledBack { session, error } => {
                 let error = with_keys(error, &claimed);
                 Ended::RolledBack { session: session.map(|idle| SqlSession { store, idle, hope }), error }

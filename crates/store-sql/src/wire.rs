@@ -33,12 +33,23 @@ impl<'m> Packed<'m> {
     }
 }
 
-/// Stands in for an order key in an index; the key itself is compared too. Never changes: stored rows carry it.
+/// Stands in for an order key, or a topic, in an index; the key itself is compared too. Never changes: stored rows carry it.
 pub(crate) fn order_hash(order_key: &str) -> i64 {
-    let digest = Sha256::digest(order_key.as_bytes());
+    first_eight(Sha256::new().chain_update(order_key))
+}
+
+fn first_eight(hash: Sha256) -> i64 {
+    let digest = hash.finalize();
     let mut first = [0; 8];
     first.copy_from_slice(&digest[..8]);
     i64::from_be_bytes(first)
+}
+
+/// Stands in for a topic and an order key in an index; both are compared too. Never changes: stored rows carry it.
+pub(crate) fn place_hash(topic: &str, order_key: &str) -> i64 {
+    // The length keeps them apart: (`a`, `bc`) is not (`ab`, `c`).
+    let length = (topic.len() as u64).to_be_bytes();
+    first_eight(Sha256::new().chain_update(length).chain_update(topic).chain_update(order_key))
 }
 
 /// Binds messages as columns, the last ones of `queue/enqueue.sql` and `parked/park.sql`.
@@ -111,6 +122,12 @@ mod tests {
     fn the_order_hash_never_changes() {
         assert_eq!(order_hash("account-1"), i64::from_be_bytes(Sha256::digest("account-1")[..8].try_into().unwrap()));
         assert_eq!(order_hash(""), i64::from_be_bytes([0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14]));
+    }
+
+    #[test]
+    fn the_hash_of_a_topic_and_an_order_key_never_changes() {
+        assert_eq!(place_hash("orders", "account-1"), -924_349_073_098_141_853);
+        assert_ne!(place_hash("a", "bc"), place_hash("ab", "c"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::inbox::Record;
 use super::operations::Operations;
+use super::outbox::OutboxRows;
 use super::parked::Parked;
 use super::queue::Queues;
 use crate::key::Key;
@@ -22,6 +23,7 @@ pub(super) struct State {
     pub(super) queues: Queues,
     pub(super) parked: Parked,
     pub(super) operations: Operations,
+    pub(super) outbox: OutboxRows,
     pub(super) versions: HashMap<(ConsumerId, Key), u64>,
     tables: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
     appended: u64,
@@ -152,6 +154,11 @@ impl MemoryDb {
 
     pub(super) fn is_aborted(&self) -> bool {
         self.aborted
+    }
+
+    /// After a failed statement of our own: nothing may commit.
+    pub(super) fn set_aborted(&mut self) {
+        self.aborted = true;
     }
 
     pub(super) fn mark(&mut self) {

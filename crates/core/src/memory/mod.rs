@@ -7,6 +7,7 @@
 mod db;
 mod inbox;
 mod operations;
+mod outbox;
 mod parked;
 mod quarantine;
 mod queue;

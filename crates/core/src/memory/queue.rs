@@ -146,14 +146,25 @@ impl Queues {
         spec.and_then(|spec| spec.lanes).unwrap_or(0).into()
     }
 
-    fn holds(&self, queue: QueueId, held: &HeldLane, now: i64) -> bool {
+    /// The queue of this name, if it was ever opened.
+    pub(super) fn find(&self, spec: &QueueSpec) -> Option<QueueId> {
+        let index = self.specs.iter().position(|known| known.name == spec.name)?;
+        i16::try_from(index).ok().map(QueueId)
+    }
+
+    /// Whether nobody has taken this lane since.
+    pub(super) fn is_under(&self, queue: QueueId, held: &HeldLane) -> bool {
+        self.lanes.get(&(queue, held.lane)).is_some_and(|lane| lane.epoch == held.epoch)
+    }
+
+    pub(super) fn holds(&self, queue: QueueId, held: &HeldLane, now: i64) -> bool {
         self.lanes.get(&(queue, held.lane)).is_some_and(|lane| lane.epoch == held.epoch && lane.expires_at > now)
     }
 
     /// A row that is still leased under this receipt.
     fn leased(&self, queue: QueueId, receipt: &RowReceipt) -> Option<&Row> {
         let row = self.rows.get(&receipt.row)?;
-        let epoch = |held: &HeldLane| self.lanes.get(&(queue, held.lane)).is_some_and(|lane| lane.epoch == held.epoch);
+        let epoch = |held: &HeldLane| self.is_under(queue, held);
         let fenced = !planted::is("no-fence");
         let ours = !fenced || (row.deliveries == receipt.fence && receipt.lane.as_ref().is_none_or(epoch));
         (ours && row.queue == queue && row.visible_at.is_some()).then_some(row)

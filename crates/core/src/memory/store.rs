@@ -10,6 +10,7 @@ use tokio::sync::{Mutex, Notify};
 
 use super::db::{MemoryDb, MemoryError, State};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::outbox::OutboxStore;
 use crate::store::{ConsumerId, ConsumerName, DriverError, Ended, Session, Store, StoreCapabilities, Transaction};
 use crate::time::{Clock, SystemClock};
 
@@ -22,6 +23,7 @@ pub struct MemoryStore {
 struct Shared {
     state: Arc<Mutex<State>>,
     enqueued: Notify,
+    emitted: Notify,
     identity: String,
     clock: Arc<dyn Clock>,
 }
@@ -37,7 +39,8 @@ impl MemoryStore {
         // Counted, not drawn from the clock: two stores whose test clocks share a seed are still two stores.
         static STORES: AtomicU64 = AtomicU64::new(1);
         let identity = format!("memory:{}", STORES.fetch_add(1, Ordering::Relaxed));
-        let shared = Shared { state: Arc::default(), enqueued: Notify::new(), identity, clock };
+        let (enqueued, emitted) = (Notify::new(), Notify::new());
+        let shared = Shared { state: Arc::default(), enqueued, emitted, identity, clock };
         Self { shared: Arc::new(shared) }
     }
 
@@ -58,6 +61,10 @@ impl MemoryStore {
 
     pub(super) fn enqueued_signal(&self) -> &Notify {
         &self.shared.enqueued
+    }
+
+    pub(super) fn emitted_signal(&self) -> &Notify {
+        &self.shared.emitted
     }
 
     pub(super) async fn state(&self) -> tokio::sync::OwnedMutexGuard<State> {
@@ -130,7 +137,7 @@ impl Session for MemorySession {
         // The whole store is one lock; a transaction is short, so the wait gets some room beyond a row's.
         let wait = lock_wait.max(Duration::from_secs(5));
         match tokio::time::timeout(wait, self.store.state()).await {
-            Ok(state) => Ok(MemoryTx { store: self.store, db: MemoryDb::new(state) }),
+            Ok(state) => Ok(MemoryTx { store: self.store, db: MemoryDb::new(state), emits: false }),
             Err(_) => Err(StoreError::new(
                 StoreErrorKind::Contended,
                 "begin a transaction in memory",
@@ -145,6 +152,8 @@ impl Session for MemorySession {
 pub struct MemoryTx {
     store: MemoryStore,
     db: MemoryDb,
+    /// Something was added to the outbox.
+    pub(super) emits: bool,
 }
 
 /// What is left of an abandoned transaction: nothing.
@@ -199,6 +208,9 @@ impl Transaction for MemoryTx {
             return Ended::RolledBack { session: Some(session), error: aborted("commit") };
         }
         self.db.commit();
+        if self.emits {
+            session.store.announce_emitted();
+        }
         Ended::Committed(session)
     }
 

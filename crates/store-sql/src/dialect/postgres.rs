@@ -27,6 +27,7 @@ use crate::connection::{Call, Connection};
 use crate::error::{ours, read};
 use crate::name::Identifier;
 use crate::operator_queries::OperatorQueries;
+use crate::outbox_queries::OutboxQueries;
 use crate::queries::{
     InboxQueries, LaneQueries, NameQueries, ParkedQueries, Queries, Query, QueueQueries, SchemaQueries, VersionQueries,
 };
@@ -240,6 +241,7 @@ impl Dialect for PostgresDialect {
         Migration { version: 3, name: "parked", sql: include_str!("../migrations/postgres/0003_parked.sql") },
         Migration { version: 4, name: "versions", sql: include_str!("../migrations/postgres/0004_versions.sql") },
         Migration { version: 5, name: "operators", sql: include_str!("../migrations/postgres/0005_operators.sql") },
+        Migration { version: 6, name: "outbox", sql: include_str!("../migrations/postgres/0006_outbox.sql") },
     ];
 
     fn place(&self) -> &str {
@@ -439,7 +441,8 @@ impl Dialect for PostgresDialect {
                 add: query(include_str!("../queries/postgres/versions/add.sql")),
                 advance: query(include_str!("../queries/postgres/versions/advance.sql")),
             },
-            operators: OperatorQueries::postgres(query),
+            operators: OperatorQueries::postgres(&query),
+            outbox: OutboxQueries::postgres(query),
             names: NameQueries {
                 add_consumer: query(include_str!("../queries/postgres/names/add_consumer.sql")),
                 find_consumer: query(include_str!("../queries/postgres/names/find_consumer.sql")),

@@ -22,6 +22,7 @@ use super::Dialect;
 use crate::connection::Call;
 use crate::error::{ours, read};
 use crate::operator_queries::OperatorQueries;
+use crate::outbox_queries::OutboxQueries;
 use crate::queries::{
     InboxQueries, LaneQueries, NameQueries, ParkedQueries, Queries, Query, QueueQueries, SchemaQueries, VersionQueries,
 };
@@ -181,6 +182,7 @@ impl Dialect for SqliteDialect {
         Migration { version: 3, name: "parked", sql: include_str!("../migrations/sqlite/0003_parked.sql") },
         Migration { version: 4, name: "versions", sql: include_str!("../migrations/sqlite/0004_versions.sql") },
         Migration { version: 5, name: "operators", sql: include_str!("../migrations/sqlite/0005_operators.sql") },
+        Migration { version: 6, name: "outbox", sql: include_str!("../migrations/sqlite/0006_outbox.sql") },
     ];
 
     fn place(&self) -> &str {
@@ -390,7 +392,8 @@ impl Dialect for SqliteDialect {
                 add: query(include_str!("../queries/sqlite/versions/add.sql")),
                 advance: query(include_str!("../queries/sqlite/versions/advance.sql")),
             },
-            operators: OperatorQueries::sqlite(query),
+            operators: OperatorQueries::sqlite(&query),
+            outbox: OutboxQueries::sqlite(query),
             names: NameQueries {
                 add_consumer: query(include_str!("../queries/sqlite/names/add_consumer.sql")),
                 find_consumer: query(include_str!("../queries/sqlite/names/find_consumer.sql")),
