@@ -46,6 +46,8 @@ struct State {
     settling: Vec<String>,
     /// Handler calls of the open transaction.
     open: Vec<Run>,
+    /// How many of them there were at its mark.
+    at_mark: usize,
     runs: u64,
     committed: HashSet<u64>,
     /// Ids with a committed effect.
@@ -142,9 +144,18 @@ impl Journal {
         number
     }
 
-    /// A transaction began or committed.
+    /// A transaction began, set a mark, went back to it, or committed.
     pub(crate) fn moment(&self, moment: Moment) {
         let mut state = self.state();
+        match moment {
+            Moment::Marked => return state.at_mark = state.open.len(),
+            Moment::WentBack => {
+                let at_mark = state.at_mark;
+                let undone: Vec<String> = state.open.drain(at_mark..).map(|run| run.id).collect();
+                return state.rolled_back.extend(undone);
+            }
+            _ => state.at_mark = 0,
+        }
         let runs = std::mem::take(&mut state.open);
         let settling = std::mem::take(&mut state.settling);
         if moment != Moment::Committed {

@@ -124,6 +124,10 @@ pub struct FaultPlan {
 pub enum Moment {
     /// It has begun: on a store with one writer, nobody else has one open.
     Begun,
+    /// It has set a mark.
+    Marked,
+    /// What was done since its mark is undone.
+    WentBack,
     /// It is durable, whatever its owner is told, and whenever.
     Committed,
 }
@@ -193,7 +197,7 @@ impl FaultPlan {
         self.plan().decide = Some(Box::new(decide));
     }
 
-    /// Tells `watch` when a transaction of a store with this plan has begun and when it has committed.
+    /// Tells `watch` when a transaction of a store with this plan has begun, marked, gone back or committed.
     pub fn watch(&self, watch: impl Fn(Moment) + Send + Sync + 'static) {
         self.plan().watch = Some(Arc::new(watch));
     }

@@ -206,6 +206,17 @@ macro_rules! on_transaction {
 }
 pub(super) use on_transaction;
 
+/// Tells those who watch, once it is done.
+async fn telling(
+    doing: impl Future<Output = Result<(), StoreError>>,
+    plan: &FaultPlan,
+    moment: Moment,
+) -> Result<(), StoreError> {
+    doing.await?;
+    plan.tell(moment);
+    Ok(())
+}
+
 pub(super) fn lost(call: &str) -> StoreError {
     StoreError::new(StoreErrorKind::TransactionLost, call, "an earlier call on the transaction was made to fail")
 }
@@ -246,11 +257,11 @@ impl<S: Store> Transaction for FaultyTx<S> {
     }
 
     async fn mark(&mut self) -> Result<(), StoreError> {
-        on_transaction!(self, "mark", self.inner.mark())
+        on_transaction!(self, "mark", telling(self.inner.mark(), &self.plan, Moment::Marked))
     }
 
     async fn back_to_mark(&mut self) -> Result<(), StoreError> {
-        on_transaction!(self, "back-to-mark", self.inner.back_to_mark())
+        on_transaction!(self, "back-to-mark", telling(self.inner.back_to_mark(), &self.plan, Moment::WentBack))
     }
 
     async fn commit(self) -> Ended<FaultySession<S>, FaultyDoubt<S>> {
