@@ -48,8 +48,8 @@ pub struct SinkCapabilities {
     pub name: &'static str,
     /// How long the broker itself recognises an id that it has seen. A help, never counted on; `None`: it does not.
     pub dedup_window: Option<Duration>,
-    /// Of the messages of one topic and order key in one batch, those that are confirmed come before those that are not.
-    /// Without it, the relay has one of them under way at a time.
+    /// Of the messages of one topic and order key in one batch, those that are confirmed come before those that are not,
+    /// for whatever reason they are not. Without it, the relay has one of them under way at a time.
     pub fails_by_prefix: bool,
 }
 

@@ -81,10 +81,14 @@ impl Sink for MemorySink {
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Result<(), SinkError>> {
         let mut shared = self.shared();
         let mut answers = Vec::with_capacity(batch.len());
+        let mut failed: HashSet<(&str, &str)> = HashSet::new();
         for outgoing in batch {
+            let order = outgoing.message.order_key.as_deref().map(|key| (outgoing.topic.as_str(), key));
             let (topic, bytes) = (&outgoing.topic, outgoing.message.payload.len());
             let refused = |kind, reason: String| Err(SinkError::new(kind, format!("publish to {topic}"), reason));
-            answers.push(if shared.is_away {
+            let answer = if order.is_some_and(|order| failed.contains(&order)) {
+                refused(SinkErrorKind::Unavailable, "one before it was not taken".to_owned())
+            } else if shared.is_away {
                 refused(SinkErrorKind::Unavailable, "the sink is away".to_owned())
             } else if shared.missing.contains(topic) {
                 refused(SinkErrorKind::Configuration, "there is no such topic".to_owned())
@@ -93,7 +97,11 @@ impl Sink for MemorySink {
             } else {
                 shared.published.push(outgoing.clone());
                 Ok(())
-            });
+            };
+            if answer.is_err() {
+                failed.extend(order);
+            }
+            answers.push(answer);
         }
         answers
     }

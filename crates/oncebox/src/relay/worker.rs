@@ -158,6 +158,8 @@ impl<S: OutboxStore, K: Sink> Worker<S, K> {
                         RelayStats::add(&shared.stats.published, 1);
                         shared.works(&row.outgoing.topic);
                     }
+                    // A sink that confirms by prefix stops there by itself.
+                    Err(_) if held_up.holds(row) => {}
                     Err(error) => {
                         held_up.by(row);
                         self.failed(row, error, &mut held_up);

@@ -99,6 +99,25 @@ pub async fn a_message_that_is_too_large_is_refused_and_harms_no_other<F: SinkFi
     setup.arrived(2).await;
 }
 
+/// Where a sink says so, nothing of an order key is confirmed after something of it that was not.
+pub async fn what_is_confirmed_comes_before_what_is_not<F: SinkFixture>(setup: Setup<F>) {
+    let Some(bytes) = setup.fixture.too_large().filter(|_| setup.sink.capabilities().fails_by_prefix) else { return };
+    let message = |key: &str, payload: Vec<u8>| {
+        setup.outgoing(Message::new("noted").with_source("s").with_order_key(key).with_payload(payload))
+    };
+    let small = || b"small".to_vec();
+    let batch = [
+        message("a", small()),
+        message("a", vec![b'x'; bytes]),
+        message("b", small()),
+        message("a", small()),
+        message("b", small()),
+    ];
+    let confirmed: Vec<bool> = setup.publish(&batch).await.iter().map(Result::is_ok).collect();
+    assert_eq!(confirmed, [true, false, true, false, true]);
+    setup.arrived(3).await;
+}
+
 /// Where the broker recognises ids, publishing one again changes nothing.
 pub async fn an_id_that_the_broker_knows_arrives_once<F: SinkFixture>(setup: Setup<F>) {
     let message = Message::new("noted").with_source("s").with_payload("once");

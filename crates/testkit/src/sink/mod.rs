@@ -22,6 +22,7 @@ macro_rules! sink_suite {
             nothing_published_is_nothing_wrong,
             a_missing_destination_is_named_and_harms_no_other,
             a_message_that_is_too_large_is_refused_and_harms_no_other,
+            what_is_confirmed_comes_before_what_is_not,
             an_id_that_the_broker_knows_arrives_once,
         ] }
     };
