@@ -75,14 +75,18 @@ pub use relay::{Relay, RelayBounds};
 #[cfg(feature = "postgres")]
 pub mod postgres {
     pub use oncebox_store_sql::dialect::PostgresDialect;
-    pub use oncebox_store_sql::{ConsumerInbox, InsertOnce, InsertOnceError, Migrate, Once, Postgres, PostgresBuilder};
+    pub use oncebox_store_sql::{
+        ConsumerInbox, Emitter, InsertOnce, InsertOnceError, Migrate, Once, Postgres, PostgresBuilder,
+    };
 }
 
 /// SQLite: the store, and primitives on your own transaction.
 #[cfg(feature = "sqlite")]
 pub mod sqlite {
     pub use oncebox_store_sql::dialect::SqliteDialect;
-    pub use oncebox_store_sql::{ConsumerInbox, InsertOnce, InsertOnceError, Migrate, Once, Sqlite, SqliteBuilder};
+    pub use oncebox_store_sql::{
+        ConsumerInbox, Emitter, InsertOnce, InsertOnceError, Migrate, Once, Sqlite, SqliteBuilder,
+    };
 }
 
 /// What handlers return.

@@ -1,12 +1,14 @@
-//! The inbox on the user's own connection: it commits and rolls back with it.
+//! The inbox and the outbox on the user's own connection: they commit and roll back with it.
 
 #![cfg(all(feature = "sqlite", feature = "postgres"))]
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic anywhere")]
 
 mod common;
 
-use common::{PostgresPlace, SqlitePlace, fingerprint};
-use oncebox_core::{Claim, Key, Outcome, OutcomeKind, StoreErrorKind};
+use common::{PostgresPlace, SqlitePlace, begin, fingerprint};
+use oncebox_core::outbox::{Outbox, OutboxStore};
+use oncebox_core::{Claim, Key, Message, MessageId, Outcome, OutcomeKind, Outgoing, StoreErrorKind, Transaction};
+use oncebox_testkit::stays_pending;
 use sqlx::{Connection, Executor};
 
 #[tokio::test]
@@ -61,4 +63,60 @@ async fn a_claim_in_the_users_transaction_on_postgres() {
 async fn a_consumer_needs_a_sound_name() {
     let store = SqlitePlace::new().open().await;
     assert_eq!(store.inbox("two words").await.unwrap_err().kind(), StoreErrorKind::Configuration);
+}
+
+fn placed(id: &str) -> Outgoing {
+    let message = Message::new("order.placed").with_id(MessageId::new(id).unwrap()).with_order_key("order-17");
+    Outgoing { topic: "orders".to_owned(), message: message.into() }
+}
+
+async fn unsent<S: OutboxStore>(store: &S) -> u64 {
+    let mut tx = begin(store).await;
+    let backlog = tx.outbox_backlog().await.unwrap();
+    tx.rollback().await;
+    backlog.unsent
+}
+
+#[tokio::test]
+async fn rows_emitted_in_the_users_transaction_on_sqlite() {
+    let place = SqlitePlace::new();
+    let store = place.open().await;
+    let emitter = store.emitter();
+    let mut connection = place.connection().await;
+
+    let mut tx = connection.begin_with("begin immediate").await.unwrap();
+    emitter.emit(&mut tx, &[placed("1")]).await.unwrap();
+    tx.rollback().await.unwrap();
+    assert_eq!(unsent(&store).await, 0);
+
+    let mut tx = connection.begin_with("begin immediate").await.unwrap();
+    emitter.emit(&mut tx, &[placed("1"), placed("2")]).await.unwrap();
+    assert_eq!(emitter.emit(&mut tx, &[placed("2")]).await.unwrap_err().kind(), StoreErrorKind::Refused);
+    emitter.emit(&mut tx, &[]).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(unsent(&store).await, 2);
+
+    assert!(stays_pending(store.emitted()).await, "nobody can know that the user has committed");
+    emitter.clone().committed();
+    assert!(!stays_pending(store.emitted()).await);
+}
+
+#[tokio::test]
+async fn rows_emitted_in_the_users_transaction_on_postgres() {
+    let Some(place) = PostgresPlace::or_skip("rows_emitted_in_the_users_transaction_on_postgres") else { return };
+    let store = place.open().await;
+    let emitter = store.emitter();
+    let mut connection = place.connection().await;
+
+    let mut tx = connection.begin().await.unwrap();
+    tx.execute("create table mine (id int)").await.unwrap();
+    emitter.emit(&mut tx, &[placed("1")]).await.unwrap();
+    assert_eq!(unsent(&store).await, 0, "it is not committed");
+    tx.commit().await.unwrap();
+    assert_eq!(unsent(&store).await, 1);
+
+    let mut tx = connection.begin().await.unwrap();
+    emitter.emit(&mut tx, &[placed("2")]).await.unwrap();
+    tx.rollback().await.unwrap();
+    assert_eq!(unsent(&store).await, 1);
 }

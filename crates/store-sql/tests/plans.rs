@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::SqlitePlace;
+use common::{PostgresPlace, SqlitePlace};
 use sqlx::{AssertSqlSafe, Row};
 
 /// Each statement with what SQLite's plan for it must say.
@@ -83,6 +83,23 @@ const PLANS: &[(&str, &str)] = &[
     (include_str!("../src/queries/sqlite/parked/wake_gaps.sql"), "oncebox_parked_gaps (consumer=? AND order_hash=?)"),
     (include_str!("../src/queries/sqlite/versions/lock.sql"), "USING PRIMARY KEY (consumer=? AND aggregate=?)"),
     (include_str!("../src/queries/sqlite/versions/advance.sql"), "USING PRIMARY KEY (consumer=? AND aggregate=?)"),
+    (include_str!("../src/queries/sqlite/outbox/pick.sql"), "USING COVERING INDEX oncebox_outbox_unsent (seq>?)"),
+    (include_str!("../src/queries/sqlite/outbox/read.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/outbox/read.sql"), "oncebox_outbox_blocking (order_hash=? AND seq<?)"),
+    (include_str!("../src/queries/sqlite/outbox/set_behind.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/outbox/wake_behind.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (
+        include_str!("../src/queries/sqlite/outbox/wake_behind.sql"),
+        "oncebox_outbox_blocking (order_hash=? AND seq>? AND seq<?)",
+    ),
+    (include_str!("../src/queries/sqlite/outbox/wake_behind.sql"), "oncebox_outbox_blocking (order_hash=? AND seq>?)"),
+    (include_str!("../src/queries/sqlite/outbox/fence.sql"), "USING PRIMARY KEY (queue=? AND lane=?)"),
+    (include_str!("../src/queries/sqlite/outbox/delete.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/outbox/keep.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/outbox/set_aside.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/outbox/page.sql"), "oncebox_outbox_held_back (state=? AND seq>?)"),
+    (include_str!("../src/queries/sqlite/outbox/retry.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/outbox/skip.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
 ];
 
 #[tokio::test]
@@ -97,5 +114,72 @@ async fn statements_on_sqlite_use_their_index() {
         assert!(plan.iter().any(|step| step.contains(expected)), "{statement}\n{plan:#?}");
         let scans = plan.iter().any(|step| step.starts_with("SCAN oncebox_"));
         assert!(!scans, "{statement}\n{plan:#?}");
+    }
+}
+
+/// Each statement of the outbox with arguments, and the index that PostgreSQL must find its rows by, whatever they are.
+const OUTBOX_PLANS: &[(&str, &str, &[&str])] = &[
+    (
+        include_str!("../src/queries/postgres/outbox/pick.sql"),
+        "null, 'the outbox', 100, 16, '{1,2}', '{1,1}', '{5,null}'",
+        &["using outbox_unsent", "Index Cond: (lane = held.lane)"],
+    ),
+    (
+        include_str!("../src/queries/postgres/outbox/read.sql"),
+        "'{1,2}'",
+        &["outbox_pkey", "Scan using outbox_blocking", "Index Cond: ((order_hash = "],
+    ),
+    (
+        include_str!("../src/queries/postgres/outbox/set_behind.sql"),
+        "'{1,2}'",
+        &["outbox_pkey", "Scan using outbox_blocking", "Index Cond: ((order_hash = "],
+    ),
+    (include_str!("../src/queries/postgres/outbox/keep_lanes.sql"), "'the outbox', '{1,2}'", &["outbox_pkey"]),
+    (
+        include_str!("../src/queries/postgres/outbox/wake_behind.sql"),
+        "200, '{1,2}'",
+        &["outbox_pkey", "Index Scan using outbox_blocking", "Index Cond: ((order_hash = "],
+    ),
+    (include_str!("../src/queries/postgres/outbox/delete.sql"), "'{1,2}', '{1,1}'", &["outbox_pkey"]),
+    (include_str!("../src/queries/postgres/outbox/keep.sql"), "null, '{1,2}', '{1,1}'", &["outbox_pkey"]),
+    (include_str!("../src/queries/postgres/outbox/set_aside.sql"), "null, '{1}', '{1}', '{a}'", &["outbox_pkey"]),
+    (include_str!("../src/queries/postgres/outbox/page.sql"), "0, 10", &["Index Cond: ((state = 2) AND (seq > "]),
+    (include_str!("../src/queries/postgres/outbox/retry.sql"), "'{1,2}'", &["outbox_pkey"]),
+    (include_str!("../src/queries/postgres/outbox/skip.sql"), "'{1,2}'", &["outbox_pkey"]),
+];
+
+/// With plans for any arguments, as a connection uses them after a while, on a table that is full, and on one that the
+/// server knows nothing of.
+#[tokio::test]
+async fn statements_of_the_outbox_on_postgres_use_their_index() {
+    let Some(place) = PostgresPlace::or_skip("statements_of_the_outbox_on_postgres_use_their_index") else { return };
+    drop(place.open().await);
+    place
+        .run(
+            "insert into outbox (emitted_at, made_at, topic_hash, order_hash, lane, state, made_at_nanos, key, topic, \
+             order_key, message_id, kind, payload) \
+             select 0, 0, n % 10, n % 500, n % 64, case when n % 100 = 0 then 2 when n % 50 = 0 then 1 else 0 end, 0, \
+             n::text::bytea, 't', 'k', n::text::bytea, 'noted', 'x' from generate_series(1, 20000) as n; \
+             insert into queues (id, name, lanes) values (1, 'the outbox', 64); \
+             insert into lanes (queue, lane) select 1, n from generate_series(0, 63) as n",
+        )
+        .await;
+    let mut db = place.connection().await;
+    for analysed in [false, true] {
+        if analysed {
+            place.run("vacuum analyze outbox").await;
+        }
+        for (file, arguments, expected) in OUTBOX_PLANS {
+            let statement = file.replace("{schema}", &place.schema);
+            let script = format!("deallocate all; set plan_cache_mode = force_generic_plan; prepare p as {statement}");
+            sqlx::raw_sql(AssertSqlSafe(script)).execute(&mut db).await.unwrap();
+            let explain = AssertSqlSafe(format!("explain execute p ({arguments})"));
+            let rows = sqlx::raw_sql(explain).fetch_all(&mut db).await.unwrap();
+            let plan: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+            for index in *expected {
+                assert!(plan.iter().any(|step| step.contains(index)), "{index}\n{statement}\n{plan:#?}");
+            }
+            assert!(!plan.iter().any(|step| step.contains("Seq Scan on outbox")), "{statement}\n{plan:#?}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 -- Reads unsent rows (primary key), each with whether one before it of its topic and order key is set aside or waits
--- (index outbox_blocking). Of those that are behind nobody needs the payload.
+-- (index outbox_blocking). Of those that are behind nobody needs the payload. The addition of nothing keeps the planner off
+-- the index of unsent rows: it would read all of it.
 select
     outbox.seq, behind.waits, outbox.topic, outbox.order_key, outbox.message_id, outbox.source, outbox.kind,
     outbox.version, outbox.headers, case behind.waits when 0 then outbox.payload else '' end,
@@ -13,5 +14,5 @@ cross join lateral (
     ) then 1 else 0 end as waits
     offset 0
 ) as behind
-where outbox.seq = any($1::int8[]) and outbox.state = 0
+where outbox.seq = any($1::int8[]) and outbox.state + 0 = 0
 order by outbox.seq

@@ -1,10 +1,10 @@
 -- Notes that rows wait behind one of their topic and order key that is set aside or waits (primary key, index
 -- outbox_blocking), as this statement sees it, which begins with their lanes kept. Those that somebody holds are passed
--- over.
+-- over. The addition of nothing keeps the planner off the index of unsent rows.
 update {schema}.outbox set state = 1
 from (
     select later.seq from {schema}.outbox as later
-    where later.seq = any($1::int8[]) and later.state = 0 and exists (
+    where later.seq = any($1::int8[]) and later.state + 0 = 0 and exists (
         select from {schema}.outbox as earlier
         where earlier.state in (1, 2) and earlier.order_hash = later.order_hash and earlier.seq < later.seq
             and earlier.topic = later.topic and earlier.order_key = later.order_key

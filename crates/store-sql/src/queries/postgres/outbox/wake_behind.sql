@@ -1,5 +1,6 @@
 -- Makes rows unsent that wait behind these (primary key, index outbox_blocking): the next $1 of each topic and order key.
--- They may wait behind another still; whoever fetches them finds out. The rest is woken when these are sent.
+-- They may wait behind another still; whoever fetches them finds out. The rest is woken when these are sent. The
+-- addition of nothing keeps the planner to the primary key.
 update {schema}.outbox set state = 0
 from (
     select waiting.seq from (
@@ -16,4 +17,4 @@ from (
         for update
     ) as waiting
 ) as woken
-where outbox.seq = woken.seq and outbox.state = 1
+where outbox.seq = woken.seq and outbox.state + 0 = 1

@@ -1,5 +1,5 @@
--- The oldest unsent rows of lanes that are held (index oncebox_outbox_unsent). Locks nothing. It looks at all lanes
--- together, so $4, how many of each, is not needed.
+-- The oldest unsent rows of lanes that are held (index oncebox_outbox_unsent, from its beginning). Locks nothing. It looks
+-- at all lanes together: $4, how many of each, is as many as are wanted.
 with clock as materialized (select coalesce($1, cast(unixepoch('subsec') * 1000000 as integer)) as now),
 held as materialized (
     select lanes.lane from json_each($5) as asked
@@ -9,7 +9,7 @@ held as materialized (
     where lanes.expires_at > (select now from clock)
 )
 select seq, lane from oncebox_outbox indexed by oncebox_outbox_unsent
-where state = 0 and lane in (select lane from held)
+where state = 0 and seq > 0 and lane in (select lane from held)
     and topic_hash not in (select value ->> 2 from json_each($5) where value ->> 2 is not null)
 order by seq
 limit min($3, $4)
