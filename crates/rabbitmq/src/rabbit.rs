@@ -70,7 +70,9 @@ impl Rabbit {
     /// The parsed address. The parser's own words are not repeated: they quote the URL, password and all.
     pub(crate) fn uri(&self) -> Result<AMQPUri, Trouble> {
         let mut uri: AMQPUri = self.url.parse().map_err(|_| {
-            Trouble::configuration("its URL cannot be read; write amqp://user:password@host:port/vhost, with %2f for the virtual host /")
+            Trouble::configuration(
+                "its URL cannot be read; write amqp://user:password@host:port/vhost, with %2f for the virtual host /",
+            )
         })?;
         if uri.scheme == AMQPScheme::AMQPS && !cfg!(feature = "tls") {
             return Err(Trouble::configuration(

@@ -199,12 +199,7 @@ impl RabbitSource {
     }
 
     /// Up to `max` that are there, or the first that come before `deadline`.
-    async fn fill(
-        &self,
-        flow: &mut Flow,
-        max: usize,
-        deadline: Instant,
-    ) -> Result<Vec<Delivery<RabbitReceipt>>, Lost> {
+    async fn fill(&self, flow: &mut Flow, max: usize, deadline: Instant) -> Result<Vec<Delivery<RabbitReceipt>>, Lost> {
         loop {
             // An error comes after all that was buffered, and then none of that is ours any more.
             while let Some(came) = flow.consumer.next().now_or_never() {
@@ -214,7 +209,8 @@ impl RabbitSource {
             let (taken, next_due) = {
                 let mut window = self.window();
                 let generation = window.generation();
-                let taken: Vec<_> = window.take(max, now).into_iter().map(|taken| hand_out(generation, taken)).collect();
+                let taken: Vec<_> =
+                    window.take(max, now).into_iter().map(|taken| hand_out(generation, taken)).collect();
                 (taken, window.next_due(now))
             };
             if !taken.is_empty() || now >= deadline {

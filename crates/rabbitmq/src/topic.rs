@@ -23,7 +23,9 @@ impl Topic {
     pub(crate) fn parse(topic: &str) -> Result<Self, String> {
         let (exchange, routing_key) = topic.split_once('/').unwrap_or(("", topic));
         if exchange.is_empty() && routing_key.is_empty() {
-            return Err("its topic names neither an exchange nor a queue; write exchange/routing-key or a queue".to_owned());
+            return Err(
+                "its topic names neither an exchange nor a queue; write exchange/routing-key or a queue".to_owned()
+            );
         }
         let short = |what: &str, text: &str| {
             ShortString::try_new(text)
@@ -35,9 +37,10 @@ impl Topic {
     /// How people name it.
     pub(crate) fn shown(&self) -> String {
         let (exchange, routing_key) = (Shown(self.exchange.as_str()), Shown(self.routing_key.as_str()));
-        match self.exchange.as_str() {
-            "" => format!("queue {routing_key} (default exchange)"),
-            _ => format!("exchange {exchange} with routing key {routing_key}"),
+        match (self.exchange.as_str(), self.routing_key.as_str().contains('/')) {
+            ("", false) => format!("{routing_key} (the queue, by the default exchange)"),
+            ("", true) => format!("/{routing_key} (the queue, by the default exchange)"),
+            _ => format!("{exchange}/{routing_key} (exchange and routing key)"),
         }
     }
 }

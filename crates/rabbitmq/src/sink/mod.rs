@@ -125,10 +125,17 @@ impl RabbitSink {
 
     /// Looks for exchanges that were not seen yet, so that a missing one does not cost the channel and what is on it.
     /// Answers for each that is missing.
-    async fn missing_exchanges(&self, state: &mut State, parcels: &[Parcel]) -> Result<Vec<(ShortString, Trouble)>, Trouble> {
+    async fn missing_exchanges(
+        &self,
+        state: &mut State,
+        parcels: &[Parcel],
+    ) -> Result<Vec<(ShortString, Trouble)>, Trouble> {
         let State { link: Some(link), exchanges, .. } = state else { return Ok(Vec::new()) };
-        let unseen: HashSet<&ShortString> =
-            parcels.iter().map(|parcel| &parcel.topic.exchange).filter(|exchange| !exchanges.contains(*exchange)).collect();
+        let unseen: HashSet<&ShortString> = parcels
+            .iter()
+            .map(|parcel| &parcel.topic.exchange)
+            .filter(|exchange| !exchanges.contains(*exchange))
+            .collect();
         let mut missing = Vec::new();
         for exchange in unseen {
             if exchange.as_str().is_empty() {
@@ -186,7 +193,8 @@ impl RabbitSink {
         parcels.retain(|parcel| {
             let fits = parcel.written.properties_bytes <= max;
             if !fits {
-                let reason = format!("its headers take more than the {max} bytes that fit into one frame of the broker");
+                let reason =
+                    format!("its headers take more than the {max} bytes that fit into one frame of the broker");
                 answers[parcel.index] = Some(Err(SinkError::new(SinkErrorKind::Refused, parcel.attempted(), reason)));
             }
             fits
@@ -207,7 +215,7 @@ impl RabbitSink {
     /// A message made ready to go, or why no broker will ever take it.
     fn parcel(&self, index: usize, outgoing: &Outgoing) -> Result<Parcel, String> {
         let topic = Topic::parse(&outgoing.topic)?;
-        let written = write(&outgoing.message, &self.source, self.mode)?;
+        let written = write(&outgoing.message, Some(&self.source), self.mode)?;
         if written.payload.len() > self.message_bytes_max {
             let (bytes, max) = (written.payload.len(), self.message_bytes_max);
             return Err(format!("its body has {bytes} bytes, and at most {max} are sent"));
