@@ -49,6 +49,7 @@
 //! | --- | --- |
 //! | `sqlite` | the embedded store; brings SQLite, compiled in |
 //! | `postgres` | PostgreSQL 13 and later; brings its driver and TLS |
+//! | `rabbitmq`, `rabbitmq-tls` | RabbitMQ as a source and a sink; with `-tls`, also over `amqps://` |
 //! | `crashpoints`, `planted-bugs` | for tests of Oncebox itself: places to kill it, and bugs to find |
 
 pub mod consumer;
@@ -79,6 +80,10 @@ pub mod postgres {
         ConsumerInbox, Emitter, InsertOnce, InsertOnceError, Migrate, Once, Postgres, PostgresBuilder,
     };
 }
+
+/// RabbitMQ: queues as sources, exchanges as sinks.
+#[cfg(feature = "rabbitmq")]
+pub use oncebox_rabbitmq as rabbitmq;
 
 /// SQLite: the store, and primitives on your own transaction.
 #[cfg(feature = "sqlite")]

@@ -1,0 +1,346 @@
+//! A queue as a source.
+//!
+//! ```text
+//!  broker ──prefetch──▶ consumer ──▶ window ──receive──▶ engine ──ack──▶ broker
+//!                                      ▲                   │
+//!                                      └──────release──────┘
+//!
+//!  anything fails: window emptied, next generation, connection, channel and consumer anew; the broker delivers
+//!  everything that is not acknowledged again, in order
+//! ```
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use futures_util::{FutureExt, StreamExt};
+use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
+use lapin::types::FieldTable;
+use lapin::{Acker, Consumer};
+use oncebox_core::source::{Order, SourceCapabilities};
+use oncebox_core::{Clock, Delivery, Release, Source, SourceError, Store, SystemClock};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::backoff::Backoff;
+use crate::error::Trouble;
+use crate::link::{Link, within};
+use crate::rabbit::Rabbit;
+use crate::read;
+use crate::topology::{QueueKind, QueueSpec, find_queue};
+use crate::window::{Waiting, Window};
+
+/// Messages from a RabbitMQ queue. Made by [`Rabbit::source`].
+///
+/// What is released stays with this process, unacknowledged, and is handed out again when its delay is over; what was not
+/// acknowledged when the source closes goes back to the queue, in order.
+pub struct RabbitSource {
+    rabbit: Rabbit,
+    queue: QueueSpec,
+    prefetch: u16,
+    /// Held by whoever receives, opens or closes.
+    intake: tokio::sync::Mutex<Intake>,
+    window: Mutex<Window<Acker>>,
+    /// Something was released.
+    released: Notify,
+}
+
+/// What receiving needs.
+#[derive(Default)]
+struct Intake {
+    flow: Option<Flow>,
+    backoff: Backoff,
+    is_closed: bool,
+}
+
+/// The present connection. The link goes first when it is dropped: see [`Link`].
+struct Flow {
+    link: Link,
+    consumer: Consumer,
+}
+
+/// What it takes to acknowledge one delivery, on the channel that it came on.
+pub struct RabbitReceipt {
+    tag: u64,
+    generation: u64,
+    acker: Acker,
+}
+
+impl fmt::Debug for RabbitReceipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RabbitReceipt").field("tag", &self.tag).field("generation", &self.generation).finish()
+    }
+}
+
+/// Why a flow ended.
+enum Lost {
+    /// The channel or the connection broke.
+    Broken(Trouble),
+    /// The broker ended our consumer without an error: mostly, the queue was deleted.
+    Cancelled,
+}
+
+/// How long acknowledgements may take to be written. The broker reads them even when it stops publishers.
+const ACK: Duration = Duration::from_secs(10);
+
+impl RabbitSource {
+    /// See [`prefetch`](Self::prefetch).
+    pub const PREFETCH: u16 = 250;
+
+    pub(crate) fn new(rabbit: Rabbit, queue: String) -> Self {
+        Self {
+            rabbit,
+            queue: QueueSpec { name: queue, kind: None, single_active: false, create: false },
+            prefetch: Self::PREFETCH,
+            intake: tokio::sync::Mutex::default(),
+            window: Mutex::new(Window::new(false)),
+            released: Notify::new(),
+        }
+    }
+
+    /// How many deliveries may be with this process and not acknowledged, those that were released and wait for their delay
+    /// included: the bound on its memory. Default 250.
+    #[must_use]
+    pub fn prefetch(mut self, deliveries: u16) -> Self {
+        self.prefetch = deliveries;
+        self
+    }
+
+    /// Says what the queue is. Checked when the source is opened, where the broker tells. Quorum queues count deliveries.
+    #[must_use]
+    pub fn kind(mut self, kind: QueueKind) -> Self {
+        self.queue.kind = Some(kind);
+        self
+    }
+
+    /// Says what the queue is, and creates it, durable, if it is not there. Without this, a queue that is missing is an
+    /// error.
+    #[must_use]
+    pub fn declare(mut self, kind: QueueKind) -> Self {
+        self.queue.kind = Some(kind);
+        self.queue.create = true;
+        self
+    }
+
+    /// Says that the queue has `x-single-active-consumer`, so that one process at a time reads it, in order. Declared
+    /// with [`declare`](Self::declare), otherwise checked when the source is opened, where the broker tells.
+    ///
+    /// Needed to keep order. A process that was cut off from the broker may not know yet that another has taken over; the
+    /// inbox still makes each message take effect once.
+    #[must_use]
+    pub fn single_active(mut self) -> Self {
+        self.queue.single_active = true;
+        self.window().set_keeps_order();
+        self
+    }
+
+    fn attempted(&self, what: &str) -> String {
+        format!("{what} queue {} of {}", self.queue.name, self.rabbit)
+    }
+
+    fn window(&self) -> MutexGuard<'_, Window<Acker>> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn counts(&self) -> bool {
+        self.queue.kind == Some(QueueKind::Quorum)
+    }
+
+    /// Connects anew, once it is time to.
+    async fn connect(&self, intake: &mut Intake, deadline: Instant) -> Result<(), Trouble> {
+        if let Some(until) = intake.backoff.until() {
+            sleep_until(until.min(deadline)).await;
+            if until > deadline {
+                return Err(Trouble::unavailable("the connection is lost, and it is not yet time to try again"));
+            }
+        }
+        match self.consume().await {
+            Ok(flow) => {
+                intake.flow = Some(flow);
+                intake.backoff.succeeded();
+                self.window().next_generation();
+                Ok(())
+            }
+            Err(trouble) => {
+                intake.backoff.failed(self.rabbit.reconnect_pause_max);
+                Err(trouble)
+            }
+        }
+    }
+
+    async fn consume(&self) -> Result<Flow, Trouble> {
+        let queue = self.queue.queue()?;
+        let link = Link::connect(&self.rabbit).await?;
+        within(&self.rabbit, find_queue(&link.connection, queue.clone())).await?;
+        let consumer = within(&self.rabbit, async {
+            link.channel.basic_qos(self.prefetch, BasicQosOptions::default()).await?;
+            let options = BasicConsumeOptions::default();
+            link.channel.basic_consume(queue, "".into(), options, FieldTable::default()).await
+        })
+        .await?;
+        Ok(Flow { link, consumer })
+    }
+
+    /// Puts what came into the window.
+    fn add(&self, came: Option<lapin::Result<lapin::message::Delivery>>) -> Result<(), Lost> {
+        let mut delivery = match came {
+            Some(Ok(delivery)) => delivery,
+            Some(Err(error)) => return Err(Lost::Broken(error.into())),
+            None => return Err(Lost::Cancelled),
+        };
+        let count = read::count(&delivery, self.counts());
+        let message = Arc::new(read::message(&mut delivery, &self.queue.name, SystemClock.now()));
+        let waiting = Waiting { message, count, acker: delivery.acker, due: Instant::now() };
+        let mut window = self.window();
+        let generation = window.generation();
+        window.add(generation, delivery.delivery_tag, waiting);
+        Ok(())
+    }
+
+    /// Up to `max` that are there, or the first that come before `deadline`.
+    async fn fill(&self, flow: &mut Flow, max: usize, deadline: Instant) -> Result<Vec<Delivery<RabbitReceipt>>, Lost> {
+        loop {
+            // An error comes after all that was buffered, and then none of that is ours any more.
+            while let Some(came) = flow.consumer.next().now_or_never() {
+                self.add(came)?;
+            }
+            let now = Instant::now();
+            let (taken, next_due) = {
+                let mut window = self.window();
+                let generation = window.generation();
+                let taken: Vec<_> =
+                    window.take(max, now).into_iter().map(|taken| hand_out(generation, taken)).collect();
+                (taken, window.next_due(now))
+            };
+            if !taken.is_empty() || now >= deadline {
+                return Ok(taken);
+            }
+            tokio::select! {
+                came = flow.consumer.next() => self.add(came)?,
+                () = self.released.notified() => {}
+                () = sleep_until(next_due.map_or(deadline, |due| due.min(deadline))) => {}
+            }
+        }
+    }
+}
+
+fn hand_out(generation: u64, (tag, waiting): (u64, Waiting<Acker>)) -> Delivery<RabbitReceipt> {
+    let mut delivery = Delivery::new(waiting.message, RabbitReceipt { tag, generation, acker: waiting.acker });
+    delivery.count = waiting.count;
+    delivery
+}
+
+impl Flow {
+    async fn close(self) {
+        let Self { link, consumer } = self;
+        link.close().await;
+        drop(consumer);
+    }
+}
+
+impl<S: Store> Source<S> for RabbitSource {
+    type Receipt = RabbitReceipt;
+
+    fn capabilities(&self) -> SourceCapabilities {
+        let mut capabilities = SourceCapabilities::none("rabbitmq");
+        capabilities.order = if self.queue.single_active { Order::Broker } else { Order::None };
+        capabilities.counts = self.counts();
+        capabilities
+    }
+
+    async fn open(&self, _store: &S) -> Result<(), SourceError> {
+        let opened = async {
+            if self.prefetch == 0 {
+                return Err(Trouble::configuration("a prefetch of 0 has no bound; give at least 1"));
+            }
+            self.queue.ensure(&self.rabbit).await?;
+            let mut intake = self.intake.lock().await;
+            intake.is_closed = false;
+            self.connect(&mut intake, Instant::now() + self.rabbit.connect_timeout).await
+        };
+        opened.await.map_err(|trouble| trouble.of_source(self.attempted("open")))
+    }
+
+    async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery<RabbitReceipt>>, SourceError> {
+        let deadline = Instant::now() + wait;
+        let mut intake = self.intake.lock().await;
+        let received = async {
+            if intake.is_closed {
+                return Err(Trouble::unavailable("it is closed"));
+            }
+            if intake.flow.is_none() {
+                self.connect(&mut intake, deadline).await?;
+            }
+            let Some(flow) = &mut intake.flow else { return Ok(Vec::new()) };
+            let lost = match self.fill(flow, max, deadline).await {
+                Ok(deliveries) => return Ok(deliveries),
+                Err(lost) => lost,
+            };
+            // Closed before anything else is consumed: what an old connection holds comes to nobody.
+            self.window().next_generation();
+            if let Some(flow) = intake.flow.take() {
+                flow.close().await;
+            }
+            match lost {
+                Lost::Broken(trouble) => Err(Trouble::unavailable(trouble.reason)),
+                // If the queue is gone, this says so.
+                Lost::Cancelled => self.connect(&mut intake, deadline).await.map(|()| Vec::new()),
+            }
+        };
+        received.await.map_err(|trouble| trouble.of_source(self.attempted("receive from")))
+    }
+
+    async fn ack(&self, deliveries: Vec<Delivery<RabbitReceipt>>) -> Result<(), SourceError> {
+        let acks = deliveries.iter().map(|delivery| delivery.receipt().acker.ack(BasicAckOptions::default()));
+        // On a channel that is gone there is nothing to acknowledge: the message comes again, and the inbox knows it.
+        match timeout(ACK, join_all(acks)).await {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                let trouble = Trouble::unavailable(format!("the broker did not take acknowledgements within {ACK:?}"));
+                Err(trouble.of_source(self.attempted("acknowledge messages of")))
+            }
+        }
+    }
+
+    async fn release(&self, deliveries: Vec<Delivery<RabbitReceipt>>, release: Release) -> Result<(), SourceError> {
+        let due = Instant::now() + release.delay;
+        {
+            let mut window = self.window();
+            for delivery in deliveries {
+                let receipt = delivery.receipt();
+                let waiting = Waiting {
+                    message: Arc::clone(&delivery.message),
+                    count: Some(delivery.count.unwrap_or(1).saturating_add(1)),
+                    acker: receipt.acker.clone(),
+                    due,
+                };
+                window.add(receipt.generation, receipt.tag, waiting);
+            }
+        }
+        self.released.notify_one();
+        Ok(())
+    }
+
+    async fn extend(&self, _receipts: &[Arc<RabbitReceipt>]) -> Result<(), SourceError> {
+        Ok(())
+    }
+
+    async fn close(&self) {
+        let mut intake = self.intake.lock().await;
+        intake.is_closed = true;
+        self.window().next_generation();
+        if let Some(flow) = intake.flow.take() {
+            flow.close().await;
+        }
+    }
+}
+
+impl fmt::Debug for RabbitSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RabbitSource")
+            .field("rabbit", &self.rabbit)
+            .field("queue", &self.queue.name)
+            .finish_non_exhaustive()
+    }
+}
