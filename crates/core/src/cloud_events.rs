@@ -48,17 +48,14 @@ impl Spelling {
     pub const AMQP: Self = Self { prefix: "cloudEvents:" };
 
     /// The headers of a message in binary mode. `source` stands in where the message names none: CloudEvents demands
-    /// one.
-    pub fn write(self, message: &Message, source: &str) -> Vec<(String, Vec<u8>)> {
+    /// one, and a sink always has one; only who forwards the messages of others has not.
+    pub fn write(self, message: &Message, source: Option<&str>) -> Vec<(String, Vec<u8>)> {
         let attributes = attributes(message, source);
         let mut headers: Vec<(String, Vec<u8>)> = Vec::new();
         let mut add = |name: &str, value: &str| headers.push((format!("{}{name}", self.prefix), value.into()));
         add("specversion", "1.0");
         for (name, value) in &attributes {
             add(name, value);
-        }
-        if message.headers.get(CONTENT_TYPE).is_none() {
-            headers.push((CONTENT_TYPE.to_owned(), b"application/json".to_vec()));
         }
         headers.extend(message.headers.iter().map(|(name, value)| decoded(name, value)));
         headers
@@ -103,7 +100,7 @@ impl Spelling {
 }
 
 /// A message as one JSON document; to be sent with the content type [`STRUCTURED`].
-pub fn structured(message: &Message, source: &str) -> Vec<u8> {
+pub fn structured(message: &Message, source: Option<&str>) -> Vec<u8> {
     let mut event = Map::new();
     event.insert("specversion".to_owned(), "1.0".into());
     for (name, value) in attributes(message, source) {
@@ -123,12 +120,14 @@ pub fn structured(message: &Message, source: &str) -> Vec<u8> {
     serde_json::to_vec(&event).unwrap_or_default()
 }
 
-fn attributes<'m>(message: &'m Message, source: &'m str) -> Vec<(&'static str, Cow<'m, str>)> {
+fn attributes<'m>(message: &'m Message, source: Option<&'m str>) -> Vec<(&'static str, Cow<'m, str>)> {
     let mut attributes: Vec<(&'static str, Cow<'m, str>)> = Vec::new();
     if let Some(id) = &message.id {
         attributes.push(("id", id.as_str().into()));
     }
-    attributes.push(("source", message.source.as_deref().unwrap_or(source).into()));
+    if let Some(source) = message.source.as_deref().or(source) {
+        attributes.push(("source", source.into()));
+    }
     attributes.push(("type", message.kind.as_str().into()));
     attributes.push(("time", message.time.to_string().into()));
     if let Some(key) = &message.order_key {
@@ -252,7 +251,7 @@ mod tests {
     fn a_structured_event_is_unpacked() {
         for payload in [&br#"{"a":1}"#[..], b"\xff\x00 not text"] {
             let sent = message().with_payload(Bytes::copy_from_slice(payload));
-            let body = Bytes::from(structured(&sent, "us"));
+            let body = Bytes::from(structured(&sent, Some("us")));
             let headers = vec![("content-type".to_owned(), format!("{STRUCTURED}; charset=utf-8").into_bytes())];
             let back = read(Spelling::NATS, &headers, &body);
             assert_eq!((back.id, back.kind, back.order_key), (sent.id, sent.kind, sent.order_key));

@@ -52,3 +52,20 @@ pub(crate) fn assert_same(got: &Message, sent: &Message) {
     assert!(got.payload == sent.payload, "the payload of {} changed on its way", sent.label());
     assert!(got == sent, "a part of {} changed on its way", sent.label());
 }
+
+/// The same for what went through a broker, whose headers may be a map: their order counts only under one name.
+#[track_caller]
+pub(crate) fn assert_same_on_the_wire(got: &Message, sent: &Message) {
+    let sorted = |message: &Message| {
+        let mut pairs: Vec<(String, String)> =
+            message.headers.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        pairs.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut message = message.clone();
+        message.headers = oncebox_core::Headers::default();
+        for (name, value) in pairs {
+            message.headers.add(name, value).expect("they were headers before");
+        }
+        message
+    };
+    assert_same(&sorted(got), &sorted(sent));
+}

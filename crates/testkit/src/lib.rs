@@ -93,6 +93,7 @@ mod hostile;
 mod names;
 #[cfg(feature = "proxy")]
 pub mod proxy;
+pub mod sink;
 mod skip;
 pub mod source;
 pub mod store;

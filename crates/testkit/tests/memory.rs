@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use oncebox_core::memory::{MemoryDb, MemorySource, MemoryStore};
+use oncebox_core::memory::{MemoryDb, MemorySink, MemorySource, MemoryStore};
 use oncebox_core::{Failure, Message};
 use oncebox_testkit::ManualClock;
+use oncebox_testkit::sink::SinkFixture;
 use oncebox_testkit::source::SourceFixture;
 use oncebox_testkit::store::StoreFixture;
 
@@ -49,5 +50,31 @@ impl SourceFixture for Memory {
     }
 }
 
+#[derive(Default)]
+struct Published(MemorySink);
+
+impl SinkFixture for Published {
+    type Sink = MemorySink;
+
+    async fn fresh(&self) -> Option<(MemorySink, String)> {
+        self.0.set_missing("missing", true);
+        Some((self.0.clone().with_payload_bytes_max(1_000), "notes".to_owned()))
+    }
+
+    fn missing_topic(&self) -> String {
+        "missing".to_owned()
+    }
+
+    fn too_large(&self) -> Option<usize> {
+        Some(1_001)
+    }
+
+    async fn arrived(&self, topic: &str) -> Vec<Message> {
+        let all = self.0.take();
+        all.into_iter().filter(|out| out.topic == topic).map(|out| Message::clone(&out.message)).collect()
+    }
+}
+
 oncebox_testkit::store_suite!(Memory);
+oncebox_testkit::sink_suite!(Published::default());
 oncebox_testkit::source_suite!(Memory);

@@ -10,10 +10,12 @@ mod operations;
 mod parked;
 mod quarantine;
 mod queue;
+mod sink;
 mod source;
 mod store;
 mod versions;
 
 pub use db::{MemoryDb, MemoryError};
+pub use sink::MemorySink;
 pub use source::{MemoryReceipt, MemorySource};
 pub use store::{MemoryDoubt, MemorySession, MemoryStore, MemoryTx};

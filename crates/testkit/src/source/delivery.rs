@@ -25,7 +25,7 @@ pub async fn what_was_sent_comes_once_and_as_it_was<F: SourceFixture>(setup: Set
     got.sort_by(|a, b| a.message.id.cmp(&b.message.id));
     sent.sort_by(|a, b| a.id.cmp(&b.id));
     for (got, sent) in got.iter().zip(&sent) {
-        hostile::assert_same(&got.message, sent);
+        hostile::assert_same_on_the_wire(&got.message, sent);
         let first = setup.capabilities().counts.then_some(1);
         assert!(got.count == first || got.count.is_none(), "a first delivery counts {:?}", got.count);
     }
@@ -38,7 +38,7 @@ pub async fn hostile_texts_come_as_they_were_sent<F: SourceFixture>(setup: Setup
         let sent = hostile::message(text);
         setup.send(vec![sent.clone()]).await;
         let got = setup.receive_one().await;
-        hostile::assert_same(&got.message, &sent);
+        hostile::assert_same_on_the_wire(&got.message, &sent);
         setup.ack(vec![got]).await.expect("a delivery can be acknowledged");
     }
 }

@@ -33,6 +33,17 @@ pub trait SourceFixture: Send + Sync + 'static {
         messages: Vec<Message>,
     ) -> impl Future<Output = ()> + Send;
 
+    /// The source as the next process finds it after this one died with deliveries in hand: nothing is given back, its
+    /// connections are cut. Already open. `None`: for a source whose leases tell that story already.
+    fn after_a_crash(
+        &self,
+        store: &Self::Store,
+        source: Self::Source,
+    ) -> impl Future<Output = Option<Self::Source>> + Send {
+        let _ = (store, source);
+        std::future::ready(None)
+    }
+
     /// Lets time pass for leases and delays. By default moves the clock that `fresh` got; where time can't be moved,
     /// wait it out.
     fn advance(&self, source: &Self::Source, clock: &ManualClock, by: Duration) -> impl Future<Output = ()> + Send {

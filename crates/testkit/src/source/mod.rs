@@ -4,12 +4,14 @@
 //! [`source_suite!`](crate::source_suite). Cases about leases, counts, coordinates, order and settling in a transaction
 //! ask the source's capabilities, and hold it to what it claims.
 
+mod crash;
 mod delivery;
 mod fixture;
 mod leases;
 mod order;
 mod transaction;
 
+pub use crash::*;
 pub use delivery::*;
 pub use fixture::{Setup, SourceFixture, run};
 pub use leases::*;
@@ -42,6 +44,9 @@ macro_rules! source_suite {
             messages_of_one_key_come_in_order,
             a_released_message_holds_up_those_behind_it,
             an_unsettled_message_holds_up_those_behind_it,
+
+            what_was_in_hand_comes_again_after_a_crash,
+            what_was_in_hand_comes_again_after_a_shutdown,
 
             an_acknowledgement_commits_with_its_transaction,
             an_acknowledgement_rolls_back_with_its_transaction,
