@@ -4,7 +4,8 @@ use std::error::Error as _;
 
 use async_nats::ConnectErrorKind;
 use async_nats::jetstream::context::{ConsumerInfoErrorKind, GetStreamErrorKind, PublishErrorKind};
-use async_nats::jetstream::{self, stream::ConsumerCreateStrictErrorKind};
+use async_nats::jetstream::stream::ConsumerCreateStrictErrorKind;
+use async_nats::jetstream::{self, ErrorCode};
 use oncebox_core::sink::{SinkError, SinkErrorKind};
 use oncebox_core::{SourceError, SourceErrorKind};
 
@@ -109,14 +110,27 @@ pub(crate) fn create(kind: &ConsumerCreateStrictErrorKind) -> Trouble {
     }
 }
 
+/// How large a message was, and how large it may be, headers included.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) bytes: usize,
+    pub(crate) limit: usize,
+}
+
 /// Of one message. `subject` is where it was to go.
-pub(crate) fn publish(error: &jetstream::context::PublishError, subject: &str, attempted: String) -> SinkError {
+pub(crate) fn publish(
+    error: &jetstream::context::PublishError,
+    Sizes { bytes, limit }: Sizes,
+    subject: &str,
+    attempted: String,
+) -> SinkError {
     match error.kind() {
         PublishErrorKind::StreamNotFound => {
             Trouble::setting(format!("no stream takes the subject {subject}; create one that does")).in_sink(attempted)
         }
         PublishErrorKind::MaxPayloadExceeded => {
-            SinkError::new(SinkErrorKind::Refused, attempted, "it is larger than the server's max_payload")
+            let why = format!("its {bytes} bytes with its headers are more than the server's max_payload of {limit}");
+            SinkError::new(SinkErrorKind::Refused, attempted, why)
         }
         PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe | PublishErrorKind::MaxAckPending => {
             Trouble::later("the server did not confirm it in time").in_sink(attempted)
@@ -131,19 +145,16 @@ pub(crate) fn publish(error: &jetstream::context::PublishError, subject: &str, a
     }
 }
 
-/// The stream's own limit on the size of a message: `JSStreamMessageExceedsMaximumErr`.
-const MESSAGE_TOO_LARGE: u64 = 10054;
-/// `JSStreamNotMatchErr`: the stream that takes the subject is another than the one that was named.
-const OTHER_STREAM: u64 = 10060;
-
 fn refused_by_stream(error: &jetstream::Error, attempted: String) -> SinkError {
-    match error.error_code().0 {
-        MESSAGE_TOO_LARGE => {
+    match error.error_code() {
+        ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => {
             SinkError::new(SinkErrorKind::Refused, attempted, "it is larger than the stream's max_msg_size")
         }
-        OTHER_STREAM => Trouble::setting("another stream than the one that was named takes its subject").in_sink(attempted),
+        ErrorCode::STREAM_NOT_MATCH => {
+            Trouble::setting("another stream than the one that was named takes its subject").in_sink(attempted)
+        }
         // Full, no space, no leader: all pass, or need a person who finds the message still in the outbox.
-        code => Trouble::later(format!("the stream refuses it (JetStream error {code})")).in_sink(attempted),
+        code => Trouble::later(format!("the stream refuses it (JetStream error {})", code.0)).in_sink(attempted),
     }
 }
 

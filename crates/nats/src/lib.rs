@@ -32,6 +32,7 @@
 //! clients can publish, can't be read by the client library that this builds on: its connection fails on it.
 
 mod error;
+mod fetch;
 mod headers;
 mod link;
 mod place;
