@@ -7,6 +7,8 @@
 //!                  stream), or one that would be taken for something else on arrival
 //! ```
 
+use std::collections::HashSet;
+
 use async_nats::HeaderMap;
 use async_nats::header::{HeaderName, HeaderValue};
 use base64::Engine as _;
@@ -17,6 +19,9 @@ use oncebox_core::{Message, MessageId, Timestamp};
 
 /// The header that the server itself recognises messages by.
 pub(crate) const NATS_ID: &str = "Nats-Msg-Id";
+
+/// Conditions under which the server was to store the message.
+const EXPECTED: &str = "Nats-Expected-";
 
 const ATTRIBUTE: &str = "ce-";
 const CONTENT_TYPE: &str = "content-type";
@@ -39,11 +44,14 @@ pub(crate) fn write(message: &Message, source: Option<&str>, mode: Mode) -> (Hea
     let all = Spelling::NATS.write(message, source);
     // The message's own headers come last, so what is written before them is ours.
     let attributes = all.len() - message.headers.iter().count();
-    for (n, (name, value)) in all.into_iter().enumerate() {
+    // All values of a name or none, because values under two names lose their order.
+    let encoded: HashSet<&str> =
+        all[attributes..].iter().filter(|(_, value)| text(value).is_none()).map(|(name, _)| name.as_str()).collect();
+    for (n, (name, value)) in all.iter().enumerate() {
         match mode {
-            Mode::Binary if n < attributes => append(&mut map, &name, percent(&value)),
+            Mode::Binary if n < attributes => append(&mut map, name, percent(value)),
             Mode::Structured if n < attributes || name.eq_ignore_ascii_case(CONTENT_TYPE) => {}
-            _ => append_own(&mut map, &name, &value),
+            _ => append_own(&mut map, name, value, encoded.contains(name.as_str())),
         }
     }
     match mode {
@@ -72,6 +80,10 @@ pub(crate) fn read(headers: Option<&HeaderMap>, payload: Bytes, subject: &str, s
             Some(raw) => raw,
             None => (name, value.as_bytes().to_vec()),
         };
+        if starts_with(name, EXPECTED) && !name.ends_with(PERCENT) {
+            // What the publisher asked of the server is no part of the message.
+            continue;
+        }
         if let Some(name) = name.strip_suffix(PERCENT).and_then(|name| String::from_utf8(unpercent(name)).ok()) {
             plain.push((name, value));
         } else if name.eq_ignore_ascii_case(NATS_ID) && by_server.is_none() {
@@ -115,10 +127,9 @@ fn sorted(headers: Option<&HeaderMap>) -> Vec<(&str, &str)> {
     all
 }
 
-fn append_own(map: &mut HeaderMap, name: &str, value: &[u8]) {
-    let starts = |prefix: &str| name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
+fn append_own(map: &mut HeaderMap, name: &str, value: &[u8], is_encoded: bool) {
     // A header of the message's own must not pass for an attribute that it does not have.
-    let is_taken = starts("nats-")
+    let is_taken = starts_with(name, "nats-")
         || name.eq_ignore_ascii_case(ID_HEADER)
         || (is_attribute(name) && is_ours(&name[ATTRIBUTE.len()..]))
         || name.ends_with(BASE64)
@@ -128,12 +139,15 @@ fn append_own(map: &mut HeaderMap, name: &str, value: &[u8]) {
     if is_attribute(&name) {
         return append(map, &name, percent(value));
     }
-    let text =
-        std::str::from_utf8(value).ok().filter(|text| !text.chars().any(char::is_control) && text.trim() == *text);
-    match text {
+    match text(value).filter(|_| !is_encoded) {
         Some(text) => append(map, &name, text.to_owned()),
         None => append(map, &format!("{name}{BASE64}"), STANDARD.encode(value)),
     }
+}
+
+/// A value that a header can carry as it is.
+fn text(value: &[u8]) -> Option<&str> {
+    std::str::from_utf8(value).ok().filter(|text| !text.chars().any(char::is_control) && text.trim() == *text)
 }
 
 fn append(map: &mut HeaderMap, name: &str, value: String) {
@@ -144,7 +158,11 @@ fn append(map: &mut HeaderMap, name: &str, value: String) {
 }
 
 fn is_attribute(name: &str) -> bool {
-    name.get(..ATTRIBUTE.len()).is_some_and(|start| start.eq_ignore_ascii_case(ATTRIBUTE)) && !name.ends_with(PERCENT)
+    starts_with(name, ATTRIBUTE) && !name.ends_with(PERCENT)
+}
+
+fn starts_with(name: &str, prefix: &str) -> bool {
+    name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
 /// Attributes that become parts of a message.
@@ -218,7 +236,7 @@ mod tests {
 
     fn pairs(message: &Message) -> Vec<(String, String)> {
         let mut pairs: Vec<_> = message.headers.iter().map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
-        pairs.sort();
+        pairs.sort_by(|a, b| a.0.cmp(&b.0));
         pairs
     }
 
@@ -237,6 +255,8 @@ mod tests {
             ("ce-extension", "caf\u{e9} 100% \"quoted\""),
             ("oncebox-id", "spoofed"),
             ("empty", ""),
+            ("twice", " first "),
+            ("twice", "second"),
         ]);
         for mode in [Mode::Binary, Mode::Structured] {
             let back = there_and_back(&sent, mode);

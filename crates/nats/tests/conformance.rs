@@ -131,7 +131,14 @@ mod sink {
     oncebox_testkit::sink_suite!(Written::default());
 }
 
+/// A document holds a JSON payload as JSON, not byte for byte, so the cases that compare bytes are not for it.
 mod structured_sink {
     use super::*;
-    oncebox_testkit::sink_suite!(Written::structured());
+    oncebox_testkit::sink_cases! { publishing, Written::structured(), [
+        a_batch_arrives_in_its_order,
+        many_are_confirmed_and_arrive,
+        a_missing_destination_is_named_and_harms_no_other,
+        a_message_that_is_too_large_is_refused_and_harms_no_other,
+        an_id_that_the_broker_knows_arrives_once,
+    ] }
 }
