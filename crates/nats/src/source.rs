@@ -40,6 +40,9 @@ const SETTLING_MAX: usize = 256;
 ///
 /// JetStream does not check whose an acknowledgement is. The source keeps the time itself and leaves out what comes too
 /// late; a message whose acknowledgement was left out comes again, and the inbox answers it.
+///
+/// The same goes for a server that dies: an acknowledgement is awaited until the server confirms it, and still the server
+/// writes it down a moment later, whatever its `sync_interval`. Messages are not lost by that; some come again.
 pub struct JetStreamSource {
     server: Server,
     stream: String,

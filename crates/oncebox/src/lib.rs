@@ -49,6 +49,7 @@
 //! | --- | --- |
 //! | `sqlite` | the embedded store; brings SQLite, compiled in |
 //! | `postgres` | PostgreSQL 13 and later; brings its driver and TLS |
+//! | `nats` | NATS JetStream as a source and a sink; brings its client and TLS |
 //! | `crashpoints`, `planted-bugs` | for tests of Oncebox itself: places to kill it, and bugs to find |
 
 pub mod consumer;
@@ -79,6 +80,12 @@ pub mod postgres {
 pub mod sqlite {
     pub use oncebox_store_sql::dialect::SqliteDialect;
     pub use oncebox_store_sql::{ConsumerInbox, InsertOnce, InsertOnceError, Migrate, Once, Sqlite, SqliteBuilder};
+}
+
+/// NATS JetStream: a source and a sink.
+#[cfg(feature = "nats")]
+pub mod nats {
+    pub use oncebox_nats::{JetStreamReceipt, JetStreamSink, JetStreamSource, NewConsumer, Server};
 }
 
 /// What handlers return.
