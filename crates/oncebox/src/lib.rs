@@ -50,6 +50,7 @@
 //! | `sqlite` | the embedded store; brings SQLite, compiled in |
 //! | `postgres` | PostgreSQL 13 and later; brings its driver and TLS |
 //! | `rabbitmq`, `rabbitmq-tls` | RabbitMQ as a source and a sink; with `-tls`, also over `amqps://` |
+//! | `nats` | NATS JetStream as a source and a sink; brings its client and TLS |
 //! | `crashpoints`, `planted-bugs` | for tests of Oncebox itself: places to kill it, and bugs to find |
 
 pub mod consumer;
@@ -92,6 +93,12 @@ pub mod sqlite {
     pub use oncebox_store_sql::{
         ConsumerInbox, Emitter, InsertOnce, InsertOnceError, Migrate, Once, Sqlite, SqliteBuilder,
     };
+}
+
+/// NATS JetStream: a source and a sink.
+#[cfg(feature = "nats")]
+pub mod nats {
+    pub use oncebox_nats::{JetStreamReceipt, JetStreamSink, JetStreamSource, NewConsumer, Server};
 }
 
 /// What handlers return.

@@ -1,0 +1,235 @@
+//! Messages from a durable pull consumer.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_nats::jetstream::AckKind;
+use async_nats::jetstream::consumer::{FromConsumer, PullConsumer, pull};
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
+use oncebox_core::source::{Order, SourceCapabilities};
+use oncebox_core::{Delivery, Release, Source, SourceError, Store};
+use tokio::time::Instant;
+
+use crate::error::{self, Trouble};
+use crate::fetch;
+use crate::link::{ANSWER_MAX, Link};
+use crate::receipt::{JetStreamReceipt, Room, lease_end};
+use crate::server::Server;
+use crate::settings::{NewConsumer, Settings};
+
+/// How many acknowledgements, releases or extensions are under way at a time.
+const SETTLING_MAX: usize = 256;
+
+/// A durable pull consumer of a stream. Several processes share it.
+///
+/// It is checked when the source is opened, and neither created nor changed unless you ask with
+/// [`create`](Self::create): its ack policy must be `explicit` and its `max_deliver` -1 (the server falls silent about a
+/// message that reaches it; Oncebox sets aside what keeps failing). Its `ack_wait` is the lease of a delivery, which is
+/// extended while it is in hand. Its `max_ack_pending` bounds what all processes together have in hand: give it at least
+/// their `in_flight_max`, or they wait for each other.
+///
+/// # Order
+///
+/// JetStream keeps order only with one message under way: [`ordered`](Self::ordered) demands `max_ack_pending = 1`, and then
+/// the whole consumer goes one by one, whatever the order keys. For more than one at a time, partition the subjects
+/// (`orders.0.>`, `orders.1.>`, …) and give each part a consumer and a source of its own.
+///
+/// # When the time of a delivery is over
+///
+/// JetStream does not check whose an acknowledgement is. The source keeps the time itself and leaves out what comes too
+/// late; a message whose acknowledgement was left out comes again, and the inbox answers it.
+///
+/// The same goes for a server that dies: an acknowledgement is awaited until the server confirms it, and still the server
+/// writes it down a moment later, whatever its `sync_interval`. Messages are not lost by that; some come again.
+pub struct JetStreamSource {
+    server: Server,
+    stream: String,
+    durable: String,
+    ordered: bool,
+    create: Option<NewConsumer>,
+    /// Written by `open` and `close`.
+    open: Mutex<Option<Open>>,
+}
+
+/// What there is between `open` and `close`.
+#[derive(Clone)]
+pub(crate) struct Open {
+    pub(crate) link: Link,
+    pub(crate) consumer: PullConsumer,
+    pub(crate) settings: Settings,
+    pub(crate) room: Arc<Room>,
+}
+
+impl JetStreamSource {
+    /// The consumer `durable` of the stream `stream`.
+    pub fn new(server: impl Into<Server>, stream: impl Into<String>, durable: impl Into<String>) -> Self {
+        Self {
+            server: server.into(),
+            stream: stream.into(),
+            durable: durable.into(),
+            ordered: false,
+            create: None,
+            open: Mutex::default(),
+        }
+    }
+
+    /// Demands a consumer that keeps order: one with `max_ack_pending = 1`.
+    #[must_use]
+    pub fn ordered(mut self) -> Self {
+        self.ordered = true;
+        self
+    }
+
+    /// Creates the consumer when the source is opened, if there is none. One that exists with other settings is an
+    /// error; it is never changed.
+    #[must_use]
+    pub fn create(mut self, consumer: NewConsumer) -> Self {
+        self.create = Some(consumer);
+        self
+    }
+
+    fn attempted(&self, what: &str) -> String {
+        format!("{what} consumer {} of stream {} on {}", self.durable, self.stream, self.server)
+    }
+
+    async fn connect(&self) -> Result<Open, Trouble> {
+        let link = Link::open(&self.server).await?;
+        let stream = link.context.get_stream(&self.stream).await.map_err(|error| error::stream(&error.kind()))?;
+        let info = match &self.create {
+            Some(new) => {
+                let config = new.config(&self.durable, self.ordered);
+                let created: PullConsumer =
+                    stream.create_consumer_strict(config).await.map_err(|error| error::create(&error.kind()))?;
+                created.cached_info().clone()
+            }
+            None => stream.consumer_info(&self.durable).await.map_err(|error| error::consumer(&error.kind()))?,
+        };
+        let config = pull::Config::try_from_consumer_config(info.config.clone())
+            .map_err(|_| Trouble::setting("it is a push consumer; create a pull consumer"))?;
+        let settings = Settings::read(&config, self.ordered).map_err(Trouble::setting)?;
+        let consumer = PullConsumer::new(config, info, link.context.clone());
+        let room = Arc::new(Room::new(settings.pending_max));
+        Ok(Open { link, consumer, settings, room })
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Option<Open>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn opened(&self, what: &str) -> Result<Open, SourceError> {
+        let open = self.slot().clone();
+        open.ok_or_else(|| Trouble::setting("it is not open").in_source(self.attempted(what)))
+    }
+
+    /// Says `kind` of each receipt to the server and waits until it has confirmed.
+    async fn tell(
+        &self,
+        what: &str,
+        kind: AckKind,
+        receipts: Vec<Arc<JetStreamReceipt>>,
+        confirmed: impl Fn(&JetStreamReceipt),
+    ) -> Result<(), SourceError> {
+        let link = self.opened(what)?.link;
+        if !link.is_up() {
+            return Err(Link::down().in_source(self.attempted(what)));
+        }
+        let word: Bytes = kind.into();
+        let tell = |receipt: Arc<JetStreamReceipt>| {
+            let request = async_nats::Request::new().payload(word.clone()).timeout(Some(ANSWER_MAX));
+            let client = link.client.clone();
+            async move {
+                let heard = client.send_request(receipt.reply.clone(), request).await.is_ok();
+                (receipt, heard)
+            }
+        };
+        let telling: Vec<_> = receipts.into_iter().map(tell).collect();
+        let mut telling = stream::iter(telling).buffer_unordered(SETTLING_MAX);
+        let mut unheard = 0usize;
+        while let Some((receipt, heard)) = telling.next().await {
+            if heard {
+                confirmed(&receipt);
+            } else {
+                unheard += 1;
+            }
+        }
+        if unheard == 0 {
+            return Ok(());
+        }
+        let why = format!("the server did not confirm {unheard} of them; they may come again");
+        Err(Trouble::later(why).in_source(self.attempted(what)))
+    }
+}
+
+impl<S: Store> Source<S> for JetStreamSource {
+    type Receipt = JetStreamReceipt;
+
+    fn capabilities(&self) -> SourceCapabilities {
+        let mut capabilities = SourceCapabilities::none("jetstream");
+        capabilities.order = if self.ordered { Order::Broker } else { Order::None };
+        capabilities.lease = self.slot().as_ref().map(|open| open.settings.lease);
+        capabilities.counts = true;
+        capabilities.coordinates = true;
+        capabilities
+    }
+
+    async fn open(&self, _store: &S) -> Result<(), SourceError> {
+        let open = self.connect().await.map_err(|trouble| trouble.in_source(self.attempted("open")))?;
+        *self.slot() = Some(open);
+        Ok(())
+    }
+
+    async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery<JetStreamReceipt>>, SourceError> {
+        let attempted = "receive from";
+        let open = self.opened(attempted)?;
+        let deadline = Instant::now() + wait;
+        let wanted = open.room.wait(max.min(open.settings.batch_max), deadline).await;
+        if wanted == 0 {
+            return Ok(Vec::new());
+        }
+        let received = fetch::fetch(&open, wanted, deadline).await;
+        received.map_err(|trouble| trouble.in_source(self.attempted(attempted)))
+    }
+
+    async fn ack(&self, deliveries: Vec<Delivery<JetStreamReceipt>>) -> Result<(), SourceError> {
+        self.tell("acknowledge deliveries of", AckKind::Ack, ended(&deliveries), |_| {}).await
+    }
+
+    async fn release(&self, deliveries: Vec<Delivery<JetStreamReceipt>>, release: Release) -> Result<(), SourceError> {
+        let kind = AckKind::Nak((!release.delay.is_zero()).then_some(release.delay));
+        self.tell("release deliveries of", kind, ended(&deliveries), |_| {}).await
+    }
+
+    async fn extend(&self, receipts: &[Arc<JetStreamReceipt>]) -> Result<(), SourceError> {
+        let lease = self.opened(EXTEND)?.settings.lease;
+        // Counted from before the server hears of it, and only if it says that it did.
+        let until = lease_end(Instant::now(), lease);
+        let ours = receipts.iter().filter(|receipt| receipt.is_ours()).cloned().collect();
+        self.tell(EXTEND, AckKind::Progress, ours, |receipt| receipt.extended(until)).await
+    }
+
+    async fn close(&self) {
+        let open = self.slot().take();
+        if let Some(open) = open {
+            open.link.close().await;
+        }
+    }
+}
+
+const EXTEND: &str = "extend deliveries of";
+
+/// Ends deliveries; those that were ours until now. The server must not hear of the others.
+fn ended(deliveries: &[Delivery<JetStreamReceipt>]) -> Vec<Arc<JetStreamReceipt>> {
+    deliveries.iter().map(Delivery::receipt).filter(|receipt| receipt.end()).cloned().collect()
+}
+
+impl fmt::Debug for JetStreamSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JetStreamSource")
+            .field("server", &self.server)
+            .field("stream", &self.stream)
+            .field("durable", &self.durable)
+            .finish_non_exhaustive()
+    }
+}
