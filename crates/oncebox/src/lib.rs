@@ -49,6 +49,7 @@
 //! | --- | --- |
 //! | `sqlite` | the embedded store; brings SQLite, compiled in |
 //! | `postgres` | PostgreSQL 13 and later; brings its driver and TLS |
+//! | `kafka` | Kafka as source and sink; compiles librdkafka, which takes a C and C++ compiler and `make` |
 //! | `crashpoints`, `planted-bugs` | for tests of Oncebox itself: places to kill it, and bugs to find |
 
 pub mod consumer;
@@ -64,6 +65,9 @@ pub use context::Context;
 pub use handler::{BatchHandler, Handler, Outcomes};
 pub use oncebox_core::*;
 pub use queue_source::{Queue, QueueReceipt};
+
+#[cfg(feature = "kafka")]
+pub use oncebox_kafka as kafka;
 
 /// PostgreSQL: the store, and primitives on your own transaction.
 #[cfg(feature = "postgres")]
