@@ -195,7 +195,7 @@ impl<S: Store> Source<S> for KafkaSource {
         }
     }
 
-    /// Returns before the broker knows: the thread commits, one commit after the other, each as far as things are done by
+    /// Returns before the broker knows: the thread commits ten times a second, each time as far as things are done by
     /// then. A process that dies in between gets some messages again.
     async fn ack(&self, deliveries: Vec<Delivery<KafkaReceipt>>) -> Result<(), SourceError> {
         let mut state = self.shared.state();

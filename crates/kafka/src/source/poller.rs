@@ -27,8 +27,11 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Between two tries of something that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A commit that was not answered by then is taken for lost.
-const COMMIT_LOST: Duration = Duration::from_secs(30);
+/// At most this often: what was done in it comes again after a crash, and is found to be a duplicate.
+const COMMIT_EVERY: Duration = Duration::from_millis(100);
+
+/// When offsets are committed once more, in case the last commit was lost.
+const COMMIT_AGAIN: Duration = Duration::from_secs(5);
 
 /// Starts the thread, and waits until it has reached the brokers and seen the topic, or failed to.
 pub(super) async fn start(config: Arc<Config>, shared: Arc<Shared>) -> Result<(), SourceError> {
@@ -164,17 +167,21 @@ impl Poller<'_> {
         }
     }
 
-    /// One commit at a time, each with everything that is done by then.
+    /// Commits what is done by now, and once more when things are quiet, in case that was lost.
     fn commit(&self) {
-        let is_time = {
-            let state = self.shared.state();
-            let under_way = state.committing_since.is_some_and(|since| since.elapsed() < COMMIT_LOST);
-            let just_failed = state.commit_failed.is_some_and(|failed| failed.elapsed() < PAUSE);
-            state.is_dirty && !under_way && !just_failed
-        };
-        if is_time {
-            self.consumer.context().commit(self.consumer, CommitMode::Async);
+        {
+            let mut state = self.shared.state();
+            let is_past = |wait| state.committed_at.is_none_or(|then| then.elapsed() >= wait);
+            if state.is_dirty && is_past(COMMIT_EVERY) {
+                state.is_unsure = true;
+            } else if !state.is_dirty && state.is_unsure && is_past(COMMIT_AGAIN) {
+                state.is_unsure = false;
+                state.partitions.tell_again();
+            } else {
+                return;
+            }
         }
+        self.consumer.context().commit(self.consumer, CommitMode::Async);
     }
 
     /// Pauses a partition that stays full. The consumer is polled all the same.

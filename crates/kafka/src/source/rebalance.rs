@@ -5,7 +5,7 @@ use std::sync::Arc;
 use oncebox_core::SourceErrorKind;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance};
-use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::error::KafkaError;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use tokio::time::Instant;
 
@@ -40,6 +40,7 @@ impl Group {
             if late {
                 tracing::info!(topic = %self.config.topic, ?partitions, "given up with messages in hand: they come again");
             }
+            self.shared.state().partitions.tell_again();
             self.commit(consumer, CommitMode::Sync);
         }
         // From here on, whoever settles one of them settles nothing.
@@ -49,15 +50,15 @@ impl Group {
 
     /// Tells the broker the marks that moved. Only the present assignment has marks, and librdkafka refuses to store an
     /// offset for another: the broker itself would let us overwrite the new owner's.
+    ///
+    /// Whether an asynchronous commit got through is not told (the driver has a callback and never calls it), so whoever
+    /// does not wait tells the marks again later.
     pub(super) fn commit(&self, consumer: &BaseConsumer<Self>, mode: CommitMode) {
         let marks = {
             let mut state = self.shared.state();
             state.is_dirty = false;
-            let marks = state.partitions.tell_marks();
-            if !marks.is_empty() && matches!(mode, CommitMode::Async) {
-                state.committing_since = Some(Instant::now());
-            }
-            marks
+            state.committed_at = Some(Instant::now());
+            state.partitions.tell_marks()
         };
         if marks.is_empty() {
             return;
@@ -65,24 +66,9 @@ impl Group {
         // An offset in this list is that of the next record to read.
         let list =
             start::list(&self.config, marks.into_iter().map(|(partition, mark)| (partition, Offset::Offset(mark))));
-        let told = consumer.store_offsets(&list).and_then(|()| consumer.commit_consumer_state(mode));
-        match (told, mode) {
-            (Ok(()), CommitMode::Async) => {}
-            (told, _) => self.committed(told),
-        }
-    }
-
-    fn committed(&self, result: KafkaResult<()>) {
-        let mut state = self.shared.state();
-        state.committing_since = None;
-        match result {
-            Ok(()) | Err(KafkaError::ConsumerCommit(RDKafkaErrorCode::NoOffset)) => state.commit_failed = None,
-            Err(error) => {
-                tracing::debug!(topic = %self.config.topic, %error, "offsets were not committed; they are again, or come again");
-                state.commit_failed = Some(Instant::now());
-                state.is_dirty = true;
-                state.partitions.tell_again();
-            }
+        if let Err(error) = consumer.store_offsets(&list).and_then(|()| consumer.commit(&list, mode)) {
+            tracing::debug!(topic = %self.config.topic, %error, "offsets were not committed: they are later, or come again");
+            self.shared.state().is_unsure = true;
         }
     }
 }
@@ -109,10 +95,5 @@ impl ConsumerContext for Group {
             Rebalance::Error(error) => tracing::debug!(topic = %self.config.topic, %error, "the group was not formed"),
             _ => {}
         }
-    }
-
-    fn commit_callback(&self, result: KafkaResult<()>, offsets: &TopicPartitionList) {
-        let each = offsets.elements().iter().try_for_each(|element| element.error());
-        self.committed(result.and(each));
     }
 }

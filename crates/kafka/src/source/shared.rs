@@ -29,10 +29,10 @@ pub(super) struct State {
     pub(super) is_stopping: bool,
     /// The consumer is of no use any more: make another.
     pub(super) must_rebuild: bool,
-    /// A commit is under way since then.
-    pub(super) committing_since: Option<Instant>,
-    /// The last commit failed then.
-    pub(super) commit_failed: Option<Instant>,
+    /// When offsets were last committed.
+    pub(super) committed_at: Option<Instant>,
+    /// The last commit may not have got through.
+    pub(super) is_unsure: bool,
     is_running: bool,
 }
 
@@ -85,6 +85,7 @@ impl Shared {
         let mut state = self.state();
         if state.trouble.as_ref().is_some_and(|trouble| trouble.kind != SourceErrorKind::Configuration) {
             state.trouble = None;
+            state.is_unsure = true;
         }
     }
 

@@ -17,6 +17,7 @@ use rdkafka::message::OwnedHeaders;
 use rdkafka::producer::{FutureProducer, FutureRecord, Producer};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use tokio::process::Command;
+use tokio::sync::{Mutex, MutexGuard};
 
 pub(crate) const ANSWER: Duration = Duration::from_secs(20);
 
@@ -160,33 +161,40 @@ pub(crate) fn texts<R>(deliveries: &[Delivery<R>]) -> Vec<String> {
     deliveries.iter().map(text).collect()
 }
 
-/// A broker of a test's own, which it may kill. Stopped when dropped.
-pub(crate) struct OwnBroker {
+/// The broker itself, to be killed. Whoever has it has it alone within its test program, so the tests that kill are a
+/// program of their own. Runs again when this is dropped.
+pub(crate) struct Broker {
     dir: PathBuf,
-    pub(crate) servers: String,
+    is_down: bool,
+    _alone: MutexGuard<'static, ()>,
 }
 
-impl OwnBroker {
-    pub(crate) async fn start() -> Self {
-        let dir = env::temp_dir().join(random("oncebox-kafka"));
-        std::fs::create_dir_all(&dir).unwrap();
-        let servers = script("start", &dir).await;
-        Self { dir, servers }
+impl Broker {
+    pub(crate) async fn or_skip(name: &str) -> Option<Self> {
+        static ALONE: Mutex<()> = Mutex::const_new(());
+        let Some(dir) = env::var_os("ONCEBOX_TEST_KAFKA_DIR") else {
+            skipped(&format!("kafka::{name}"));
+            return None;
+        };
+        Some(Self { dir: dir.into(), is_down: false, _alone: ALONE.lock().await })
     }
 
-    pub(crate) async fn kill(&self) {
+    pub(crate) async fn kill(&mut self) {
+        self.is_down = true;
         script("kill", &self.dir).await;
     }
 
-    pub(crate) async fn restart(&self) {
+    pub(crate) async fn restart(&mut self) {
         script("restart", &self.dir).await;
+        self.is_down = false;
     }
 }
 
-impl Drop for OwnBroker {
+impl Drop for Broker {
     fn drop(&mut self) {
-        let _ = std::process::Command::new(script_path()).arg("stop").arg(&self.dir).output();
-        let _ = std::fs::remove_dir_all(&self.dir);
+        if self.is_down {
+            let _ = std::process::Command::new(script_path()).arg("restart").arg(&self.dir).output();
+        }
     }
 }
 
