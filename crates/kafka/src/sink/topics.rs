@@ -8,7 +8,7 @@ use std::time::Duration;
 use oncebox_core::sink::{Outgoing, SinkError, SinkErrorKind};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::Producer as _;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::Producer;
 use crate::error;
@@ -18,6 +18,9 @@ const BELIEVED: Duration = Duration::from_secs(300);
 
 /// How many topics are remembered; above, all are asked about again.
 const TOPICS_MAX: usize = 10_000;
+
+/// How long brokers take to hear of a new topic.
+const SPREADING: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Default)]
 pub(super) struct Topics {
@@ -51,7 +54,7 @@ impl Topics {
             // When nobody answers about one, nobody does about the next: the wait is for all of them.
             let asked = match &away {
                 Some(error) => Err(error.clone()),
-                None => ask(producer, topic, answer).await,
+                None => ask_twice(producer, topic, answer).await,
             };
             match asked {
                 Ok(()) => {
@@ -82,6 +85,17 @@ fn says(topic: &str, error: &KafkaError) -> SinkError {
         _ => error::reason(error),
     };
     SinkError::new(kind, format!("publish to topic {topic}"), reason)
+}
+
+/// A topic that was just created is not known to every broker yet.
+async fn ask_twice(producer: &Producer, topic: &str, answer: Duration) -> Result<(), KafkaError> {
+    match ask(producer, topic, answer).await {
+        Err(error) if error::sink_kind(&error) == SinkErrorKind::Configuration => {
+            sleep(SPREADING).await;
+            ask(producer, topic, answer).await
+        }
+        asked => asked,
+    }
 }
 
 async fn ask(producer: &Producer, topic: &str, answer: Duration) -> Result<(), KafkaError> {

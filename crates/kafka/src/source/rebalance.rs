@@ -1,6 +1,7 @@
 //! Partitions come and go, by callbacks on the thread that polls.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use oncebox_core::SourceErrorKind;
 use rdkafka::config::RDKafkaLogLevel;
@@ -9,8 +10,11 @@ use rdkafka::error::KafkaError;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use tokio::time::Instant;
 
-use super::shared::Shared;
+use super::shared::{Shared, Trouble};
 use super::{Config, start};
+
+/// How long to wait before a partition that has no leader is asked about again.
+const LEADERLESS: Duration = Duration::from_millis(100);
 
 /// What librdkafka calls back.
 pub(super) struct Group {
@@ -20,7 +24,7 @@ pub(super) struct Group {
 
 impl Group {
     fn assign(&self, consumer: &BaseConsumer<Self>, partitions: &[i32]) {
-        if let Err(trouble) = start::settle(consumer, &self.config, partitions) {
+        if let Err(trouble) = self.settle_start(consumer, partitions) {
             // Not checked is not right: with the next consumer everything is looked at again.
             self.shared.state().must_rebuild |= trouble.kind != SourceErrorKind::Configuration;
             self.shared.fail(trouble);
@@ -28,6 +32,22 @@ impl Group {
         }
         self.shared.state().partitions.assign(partitions);
         tracing::debug!(topic = %self.config.topic, ?partitions, "assigned");
+    }
+
+    /// New partitions and those that just changed hands have no leader for a moment, so it is tried for a while.
+    fn settle_start(&self, consumer: &BaseConsumer<Self>, partitions: &[i32]) -> Result<(), Trouble> {
+        let deadline = Instant::now() + self.config.answer;
+        loop {
+            match start::settle(consumer, &self.config, partitions) {
+                Err(trouble) if trouble.kind == SourceErrorKind::Unavailable && Instant::now() < deadline => {
+                    if !self.shared.wait_while(LEADERLESS, |_| true) {
+                        // It should stop.
+                        return Err(trouble);
+                    }
+                }
+                settled => return settled,
+            }
+        }
     }
 
     /// Nothing more of these is handed out; what is out may still be finished, for a while; then what is done is
@@ -40,8 +60,15 @@ impl Group {
             if late {
                 tracing::info!(topic = %self.config.topic, ?partitions, "given up with messages in hand: they come again");
             }
-            self.shared.state().partitions.tell_again();
-            self.commit(consumer, CommitMode::Sync);
+            let is_away = {
+                let mut state = self.shared.state();
+                state.partitions.tell_again();
+                state.trouble.as_ref().is_some_and(|trouble| trouble.kind == SourceErrorKind::Unavailable)
+            };
+            // With nobody to hear it, it would wait for a whole session.
+            if !is_away {
+                self.commit(consumer, CommitMode::Sync);
+            }
         }
         // From here on, whoever settles one of them settles nothing.
         self.shared.state().partitions.revoke(partitions);

@@ -55,6 +55,13 @@ impl Place {
         }
         let made = admin(servers).create_topics(&[topic], &AdminOptions::new().operation_timeout(Some(ANSWER))).await;
         assert!(made.unwrap().iter().all(Result::is_ok), "the topic was not created");
+        // It is created before every broker knows.
+        let asks = producer(servers, &[]);
+        eventually("the topic is known", async || {
+            let known = asks.client().fetch_metadata(Some(&place.topic), ANSWER).unwrap();
+            known.topics()[0].error().is_none() && known.topics()[0].partitions().iter().all(|p| p.leader() >= 0)
+        })
+        .await;
         place
     }
 
@@ -100,6 +107,12 @@ impl Place {
             Offset::Offset(offset) => Some(offset),
             _ => None,
         }
+    }
+
+    /// The offset after the last record of a partition.
+    pub(crate) fn end(&self, partition: i32) -> i64 {
+        let producer = producer(&self.servers, &[]);
+        producer.client().fetch_watermarks(&self.topic, partition, ANSWER).unwrap().1
     }
 
     pub(crate) async fn await_committed(&self, partition: i32, offset: i64) {
