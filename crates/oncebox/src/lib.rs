@@ -51,6 +51,7 @@
 //! | `postgres` | PostgreSQL 13 and later; brings its driver and TLS |
 //! | `rabbitmq`, `rabbitmq-tls` | RabbitMQ as a source and a sink; with `-tls`, also over `amqps://` |
 //! | `nats` | NATS JetStream as a source and a sink; brings its client and TLS |
+//! | `kafka` | Kafka as source and sink; compiles librdkafka, which takes a C and C++ compiler and `make` |
 //! | `crashpoints`, `planted-bugs` | for tests of Oncebox itself: places to kill it, and bugs to find |
 
 pub mod consumer;
@@ -72,6 +73,9 @@ pub use handler::{BatchHandler, Handler, Outcomes};
 pub use oncebox_core::*;
 pub use queue_source::{Queue, QueueReceipt};
 pub use relay::{Relay, RelayBounds};
+
+#[cfg(feature = "kafka")]
+pub use oncebox_kafka as kafka;
 
 /// PostgreSQL: the store, and primitives on your own transaction.
 #[cfg(feature = "postgres")]

@@ -1,0 +1,96 @@
+//! From librdkafka's errors to what a caller can do about them.
+
+use oncebox_core::SourceErrorKind;
+use oncebox_core::sink::SinkErrorKind;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+
+/// Why, in words without payload or secrets: `KafkaError` prints the values of settings.
+pub(crate) fn reason(error: &KafkaError) -> String {
+    match error {
+        KafkaError::ClientConfig(_, _, name, _) => {
+            format!("librdkafka does not take the value of the setting {name}; correct it")
+        }
+        KafkaError::ClientCreation(_) => {
+            "librdkafka could not be started with these settings; see its log at the level debug".to_owned()
+        }
+        error => match error.rdkafka_error_code() {
+            Some(code) => code.to_string(),
+            None => "librdkafka gave no code for what went wrong".to_owned(),
+        },
+    }
+}
+
+/// What a consumer can do about it.
+pub(crate) fn source_kind(error: &KafkaError) -> SourceErrorKind {
+    use RDKafkaErrorCode as Code;
+    match error {
+        KafkaError::ClientConfig(..) | KafkaError::ClientCreation(_) => SourceErrorKind::Configuration,
+        error => match error.rdkafka_error_code() {
+            Some(
+                Code::AutoOffsetReset
+                | Code::TopicAuthorizationFailed
+                | Code::GroupAuthorizationFailed
+                | Code::ClusterAuthorizationFailed
+                | Code::SaslAuthenticationFailed
+                | Code::Authentication
+                | Code::UnsupportedSASLMechanism
+                | Code::FencedInstanceId
+                | Code::InconsistentGroupProtocol
+                | Code::InvalidGroupId
+                | Code::InvalidSessionTimeout
+                | Code::InvalidTopic,
+            ) => SourceErrorKind::Configuration,
+            _ => SourceErrorKind::Unavailable,
+        },
+    }
+}
+
+/// What a relay can do about it.
+pub(crate) fn sink_kind(error: &KafkaError) -> SinkErrorKind {
+    use RDKafkaErrorCode as Code;
+    match error {
+        KafkaError::ClientConfig(..) | KafkaError::ClientCreation(_) => SinkErrorKind::Configuration,
+        // The record itself holds a zero byte where C reads a name.
+        KafkaError::Nul(_) => SinkErrorKind::Refused,
+        error => match error.rdkafka_error_code() {
+            Some(
+                Code::MessageSizeTooLarge | Code::InvalidMessageSize | Code::InvalidRecord | Code::InvalidTimestamp,
+            ) => SinkErrorKind::Refused,
+            Some(
+                Code::UnknownTopic
+                | Code::UnknownTopicOrPartition
+                | Code::InvalidTopic
+                | Code::TopicAuthorizationFailed
+                | Code::ClusterAuthorizationFailed
+                | Code::SaslAuthenticationFailed
+                | Code::Authentication
+                | Code::UnsupportedSASLMechanism
+                | Code::PolicyViolation,
+            ) => SinkErrorKind::Configuration,
+            // Everything else passes, or is not known to be final: publish it again.
+            _ => SinkErrorKind::Unavailable,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_settings_value_is_never_told() {
+        let mut client = rdkafka::ClientConfig::new();
+        client.set("statistics.interval.ms", "CANARY");
+        let error = client.create::<rdkafka::consumer::BaseConsumer>().err().unwrap();
+        assert!(!reason(&error).contains("CANARY") && reason(&error).contains("statistics.interval.ms"));
+        assert_eq!(source_kind(&error), SourceErrorKind::Configuration);
+    }
+
+    #[test]
+    fn what_may_be_stored_is_published_again() {
+        let timed_out = KafkaError::MessageProduction(RDKafkaErrorCode::MessageTimedOut);
+        assert_eq!(sink_kind(&timed_out), SinkErrorKind::Unavailable);
+        let large = KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge);
+        assert_eq!(sink_kind(&large), SinkErrorKind::Refused);
+    }
+}

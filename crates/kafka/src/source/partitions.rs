@@ -1,0 +1,304 @@
+//! What is in hand, by partition: which messages wait to be handed out, which are out, and up to where all is done.
+//!
+//! ```text
+//!  fetched ──▶ waiting ──take──▶ out ──finish──▶ gone
+//!                 ▲               │
+//!                 └───release─────┘ (due later, in offset order; those behind it wait)
+//! ```
+//!
+//! The mark of a partition is the offset to commit: that of its first message that is not gone, or the one after the last
+//! that was fetched. Offsets have holes (compaction, transactions), so nothing is counted. Each assignment of a partition
+//! is a new epoch; what was handed out under an older one settles nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use oncebox_core::Message;
+use tokio::time::Instant;
+
+/// One hand-out of one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KafkaReceipt {
+    pub(super) partition: i32,
+    pub(super) offset: i64,
+    pub(super) epoch: u64,
+    /// How often this assignment handed it out, this time included.
+    pub(super) hand: u32,
+}
+
+/// The partitions that are assigned to us.
+#[derive(Debug, Default)]
+pub(super) struct Partitions {
+    assigned: BTreeMap<i32, Partition>,
+    epochs: u64,
+    /// Where the last hand-out ended; the next begins after it, so that no partition starves.
+    turn: i32,
+}
+
+#[derive(Debug, Default)]
+struct Partition {
+    epoch: u64,
+    waiting: BTreeMap<i64, Waiting>,
+    waiting_bytes: usize,
+    out: BTreeMap<i64, Out>,
+    /// The offset after the last that was fetched.
+    next: Option<i64>,
+    /// The mark that the broker was told last.
+    told: Option<i64>,
+    /// Being taken away: nothing of it is handed out any more.
+    is_leaving: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    message: Arc<Message>,
+    /// Not before this; `None`: at once.
+    due: Option<Instant>,
+    hands: u32,
+}
+
+#[derive(Debug)]
+struct Out {
+    message: Arc<Message>,
+    hand: u32,
+}
+
+/// A bound on what waits in one partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    pub(super) messages: usize,
+    pub(super) bytes: usize,
+}
+
+impl Partitions {
+    /// Partitions became ours, each under a new epoch.
+    pub(super) fn assign(&mut self, partitions: &[i32]) {
+        for partition in partitions {
+            self.epochs += 1;
+            self.assigned.insert(*partition, Partition { epoch: self.epochs, ..Partition::default() });
+        }
+    }
+
+    /// Partitions will be taken from us.
+    pub(super) fn leave(&mut self, partitions: &[i32]) {
+        for partition in partitions {
+            if let Some(partition) = self.assigned.get_mut(partition) {
+                partition.is_leaving = true;
+            }
+        }
+    }
+
+    /// Partitions are no longer ours.
+    pub(super) fn revoke(&mut self, partitions: &[i32]) {
+        self.assigned.retain(|partition, _| !partitions.contains(partition));
+    }
+
+    pub(super) fn numbers(&self) -> Vec<i32> {
+        self.assigned.keys().copied().collect()
+    }
+
+    /// How many messages of these partitions are out.
+    pub(super) fn out(&self, partitions: &[i32]) -> usize {
+        partitions
+            .iter()
+            .filter_map(|partition| self.assigned.get(partition))
+            .map(|partition| partition.out.len())
+            .sum()
+    }
+
+    /// Takes in a record. One of a partition that is not ours, or that we have already, is dropped.
+    pub(super) fn insert(&mut self, number: i32, offset: i64, message: Arc<Message>) {
+        let Some(partition) = self.assigned.get_mut(&number) else { return };
+        if partition.next.is_some_and(|next| offset < next) {
+            return;
+        }
+        partition.next = Some(offset + 1);
+        partition.wait(offset, Waiting { message, due: None, hands: 0 });
+    }
+
+    /// Whether a partition holds as much as it may.
+    pub(super) fn is_full(&self, partition: i32, room: Room) -> bool {
+        self.assigned
+            .get(&partition)
+            .is_some_and(|partition| partition.waiting.len() >= room.messages || partition.waiting_bytes >= room.bytes)
+    }
+
+    /// Hands out up to `max`, in offset order within each partition.
+    pub(super) fn take(&mut self, max: usize, now: Instant) -> Vec<(KafkaReceipt, Arc<Message>)> {
+        let mut taken = Vec::new();
+        let after = self.turn.saturating_add(1);
+        let order: Vec<i32> =
+            self.assigned.range(after..).chain(self.assigned.range(..after)).map(|(number, _)| *number).collect();
+        for number in order {
+            let Some(partition) = self.assigned.get_mut(&number).filter(|partition| !partition.is_leaving) else {
+                continue;
+            };
+            while taken.len() < max
+                && let Some(first) = partition.waiting.first_entry()
+                // One that is not due holds up those behind it.
+                && first.get().due.is_none_or(|due| due <= now)
+            {
+                let (offset, Waiting { message, hands, .. }) = first.remove_entry();
+                partition.waiting_bytes -= message.payload.len();
+                let hand = hands + 1;
+                let receipt = KafkaReceipt { partition: number, offset, epoch: partition.epoch, hand };
+                partition.out.insert(offset, Out { message: Arc::clone(&message), hand });
+                taken.push((receipt, message));
+                self.turn = number;
+            }
+        }
+        taken
+    }
+
+    /// When the next message that waits for its time is due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        let heads = self.assigned.values().filter_map(|partition| partition.waiting.first_key_value());
+        heads.filter_map(|(_, waiting)| waiting.due).min()
+    }
+
+    /// A message is done. `false` if it is not ours any more.
+    pub(super) fn finish(&mut self, receipt: &KafkaReceipt) -> bool {
+        self.end(receipt).is_some()
+    }
+
+    /// A message is not done: it waits again until `due`. `false` if it is not ours any more.
+    pub(super) fn release(&mut self, receipt: &KafkaReceipt, due: Option<Instant>) -> bool {
+        let Some((partition, Out { message, hand })) = self.end(receipt) else { return false };
+        partition.wait(receipt.offset, Waiting { message, due, hands: hand });
+        true
+    }
+
+    /// Takes what is out under this very receipt.
+    fn end(&mut self, receipt: &KafkaReceipt) -> Option<(&mut Partition, Out)> {
+        let partition = self.assigned.get_mut(&receipt.partition).filter(|now| now.epoch == receipt.epoch)?;
+        partition.out.get(&receipt.offset).filter(|out| out.hand == receipt.hand)?;
+        let out = partition.out.remove(&receipt.offset)?;
+        Some((partition, out))
+    }
+
+    /// The marks that moved since the broker was told, which it is being told now.
+    pub(super) fn tell_marks(&mut self) -> Vec<(i32, i64)> {
+        let mut marks = Vec::new();
+        for (number, partition) in &mut self.assigned {
+            let mark = partition.mark();
+            if mark.is_some() && mark != partition.told {
+                partition.told = mark;
+                marks.extend(mark.map(|mark| (*number, mark)));
+            }
+        }
+        marks
+    }
+
+    /// The broker did not hear what it was told.
+    pub(super) fn tell_again(&mut self) {
+        self.assigned.values_mut().for_each(|partition| partition.told = None);
+    }
+}
+
+impl Partition {
+    fn wait(&mut self, offset: i64, waiting: Waiting) {
+        self.waiting_bytes += waiting.message.payload.len();
+        self.waiting.insert(offset, waiting);
+    }
+
+    fn mark(&self) -> Option<i64> {
+        let first = |offset: Option<i64>| offset.unwrap_or(i64::MAX);
+        let waiting = first(self.waiting.first_key_value().map(|(offset, _)| *offset));
+        let out = first(self.out.first_key_value().map(|(offset, _)| *offset));
+        self.next.map(|next| next.min(waiting).min(out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn fetched(offsets: impl IntoIterator<Item = i64>) -> Partitions {
+        let mut partitions = Partitions::default();
+        partitions.assign(&[0]);
+        offsets.into_iter().for_each(|offset| partitions.insert(0, offset, Arc::new(Message::new("noted"))));
+        partitions
+    }
+
+    fn offsets(taken: &[(KafkaReceipt, Arc<Message>)]) -> Vec<i64> {
+        taken.iter().map(|(receipt, _)| receipt.offset).collect()
+    }
+
+    #[test]
+    fn the_mark_is_the_first_that_is_not_done_whatever_was_done_after_it() {
+        let mut partitions = fetched([5, 6, 9]);
+        assert_eq!(partitions.tell_marks(), [(0, 5)]);
+        let taken = partitions.take(9, Instant::now());
+        assert!(partitions.finish(&taken[2].0) && partitions.finish(&taken[1].0));
+        assert_eq!(partitions.tell_marks(), []);
+        assert!(partitions.finish(&taken[0].0));
+        assert_eq!(partitions.tell_marks(), [(0, 10)]);
+        partitions.tell_again();
+        assert_eq!(partitions.tell_marks(), [(0, 10)]);
+    }
+
+    #[test]
+    fn what_was_handed_out_before_settles_nothing() {
+        let mut partitions = fetched([5]);
+        let old = partitions.take(9, Instant::now())[0].0;
+        assert!(partitions.release(&old, None));
+        let new = partitions.take(9, Instant::now())[0].0;
+        assert!(!partitions.finish(&old) && !partitions.release(&old, None));
+        partitions.revoke(&[0]);
+        partitions.assign(&[0]);
+        partitions.insert(0, 5, Arc::new(Message::new("noted")));
+        let again = partitions.take(9, Instant::now())[0].0;
+        assert!(!partitions.finish(&new));
+        assert!(partitions.finish(&again));
+    }
+
+    #[test]
+    fn one_that_is_not_due_holds_up_its_partition_and_no_other() {
+        let mut partitions = fetched([1, 2, 3]);
+        partitions.assign(&[1]);
+        partitions.insert(1, 7, Arc::new(Message::new("noted")));
+        let due = Instant::now() + Duration::from_secs(1);
+        let first: Vec<_> = partitions.take(9, Instant::now()).into_iter().map(|(receipt, _)| receipt).collect();
+        let [seven, one, two, _] = first[..] else { panic!("{first:?}") };
+        assert_eq!((seven.offset, one.offset, two.offset), (7, 1, 2));
+        assert!(
+            partitions.release(&two, None) && partitions.release(&one, Some(due)) && partitions.release(&seven, None)
+        );
+        assert_eq!(partitions.next_due(), Some(due));
+        assert_eq!(offsets(&partitions.take(9, Instant::now())), [7]);
+        let again = partitions.take(9, due);
+        assert_eq!(offsets(&again), [1, 2]);
+        assert_eq!(again[0].0.hand, 2);
+    }
+
+    #[test]
+    fn what_is_leaving_is_not_handed_out_and_keeps_its_mark() {
+        let mut partitions = fetched([1, 2]);
+        let one = partitions.take(1, Instant::now())[0].0;
+        partitions.leave(&[0]);
+        assert!(partitions.take(9, Instant::now()).is_empty());
+        assert_eq!(partitions.out(&[0]), 1);
+        assert!(partitions.finish(&one));
+        assert_eq!((partitions.out(&[0]), partitions.tell_marks()), (0, vec![(0, 2)]));
+    }
+
+    #[test]
+    fn no_partition_starves() {
+        let mut partitions = fetched(0..10);
+        partitions.assign(&[1]);
+        (0..10).for_each(|offset| partitions.insert(1, offset, Arc::new(Message::new("noted"))));
+        let numbers: Vec<i32> = (0..4).map(|_| partitions.take(2, Instant::now())[0].0.partition).collect();
+        assert_eq!(numbers, [1, 0, 1, 0]);
+    }
+
+    #[test]
+    fn room_is_bounded_in_messages_and_bytes() {
+        let mut partitions = fetched([1, 2]);
+        assert!(partitions.is_full(0, Room { messages: 2, bytes: 100 }));
+        assert!(!partitions.is_full(0, Room { messages: 3, bytes: 100 }));
+        partitions.insert(0, 3, Arc::new(Message::new("noted").with_payload(vec![0; 100])));
+        assert!(partitions.is_full(0, Room { messages: 9, bytes: 100 }));
+    }
+}

@@ -1,0 +1,89 @@
+//! Where reading a partition begins: at the group's offset, if the broker still has what follows it.
+
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::error::KafkaError;
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::rebalance::Group;
+use super::shared::Trouble;
+use super::{Config, Start};
+use crate::error;
+
+/// Checks the group's offsets of these partitions before they are read, and commits where it begins in those that have
+/// none, if that was chosen.
+pub(super) fn settle(consumer: &BaseConsumer<Group>, config: &Config, partitions: &[i32]) -> Result<(), Trouble> {
+    let asked = list(config, partitions.iter().map(|partition| (*partition, Offset::Invalid)));
+    let committed = consumer.committed_offsets(asked, config.answer).map_err(|error| trouble(&error))?;
+    let mut without = Vec::new();
+    for element in committed.elements() {
+        match element.offset() {
+            Offset::Offset(offset) => check(consumer, config, element.partition(), offset)?,
+            _ => without.push(element.partition()),
+        }
+    }
+    if without.is_empty() {
+        return Ok(());
+    }
+    let Some(start) = config.start else { return Err(no_offset(config, &without)) };
+    let mut begin = Vec::new();
+    for partition in without {
+        let (low, high) = watermarks(consumer, config, partition)?;
+        begin.push((partition, Offset::Offset(if start == Start::Beginning { low } else { high })));
+    }
+    tracing::info!(topic = %config.topic, group = %config.group, ?begin, "the group begins here, as chosen by start_from");
+    consumer.commit(&list(config, begin), CommitMode::Sync).map_err(|error| trouble(&error))
+}
+
+/// What `auto.offset.reset=error` says when the group falls out of what the broker keeps while it reads.
+pub(super) fn out_of_range(config: &Config) -> Trouble {
+    Trouble::configuration(format!(
+        "the offset of group {} in topic {} is not, or no longer, in what the broker keeps, so records may be gone unread; \
+         look at both, and set the group's offsets with Kafka's tools",
+        config.group, config.topic
+    ))
+}
+
+fn no_offset(config: &Config, partitions: &[i32]) -> Trouble {
+    let Config { group, topic, .. } = config;
+    Trouble::configuration(format!(
+        "group {group} has no offset in topic {topic}, partitions {partitions:?}: it reads them for the first time, or its \
+         offsets have expired; say where to begin with start_from(Start::Beginning) or start_from(Start::End)"
+    ))
+}
+
+/// The broker must still have what follows the offset.
+fn check(consumer: &BaseConsumer<Group>, config: &Config, partition: i32, offset: i64) -> Result<(), Trouble> {
+    let (low, high) = watermarks(consumer, config, partition)?;
+    let Config { group, topic, .. } = config;
+    if offset < low {
+        return Err(Trouble::configuration(format!(
+            "group {group} is at offset {offset} of topic {topic}, partition {partition}, and the broker's oldest is {low}: \
+             records were deleted unread; set the group's offset with Kafka's tools to go on"
+        )));
+    }
+    if offset > high {
+        return Err(Trouble::configuration(format!(
+            "group {group} is at offset {offset} of topic {topic}, partition {partition}, which ends at {high}: the topic \
+             was made anew or lost records; set the group's offset with Kafka's tools to go on"
+        )));
+    }
+    Ok(())
+}
+
+fn watermarks(consumer: &BaseConsumer<Group>, config: &Config, partition: i32) -> Result<(i64, i64), Trouble> {
+    consumer.fetch_watermarks(&config.topic, partition, config.answer).map_err(|error| trouble(&error))
+}
+
+fn trouble(error: &KafkaError) -> Trouble {
+    Trouble { kind: error::source_kind(error), reason: error::reason(error) }
+}
+
+/// Partitions of our topic with offsets.
+pub(super) fn list(config: &Config, offsets: impl IntoIterator<Item = (i32, Offset)>) -> TopicPartitionList {
+    let mut list = TopicPartitionList::new();
+    for (partition, offset) in offsets {
+        // Only an offset that has no number is refused, and then the partition is in the list without one.
+        let _ = list.add_partition_offset(&config.topic, partition, offset);
+    }
+    list
+}
