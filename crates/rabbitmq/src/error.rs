@@ -51,9 +51,17 @@ impl Trouble {
 
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
-        let ErrorKind::ProtocolError(said) = error.kind() else {
+        let said = match error.kind() {
+            ErrorKind::ProtocolError(said) => said,
+            // The client gives up on the whole connection then.
+            ErrorKind::ParsingError(_) => {
+                return Self::unavailable(
+                    "what the broker sent cannot be read; if this goes on, a message at the head of the queue has a \
+                     property or a header name that is not UTF-8: move it elsewhere",
+                );
+            }
             // Sockets, heartbeats, a channel or connection that is gone already: all pass.
-            return Self::unavailable(error.to_string());
+            _ => return Self::unavailable(error.to_string()),
         };
         let text = said.get_message().as_str();
         // A queue's home node or a virtual host that is down answers with the code of one that does not exist.

@@ -10,7 +10,7 @@ use crate::error::Trouble;
 use crate::rabbit::Rabbit;
 
 /// How long a connection is given to end in good order.
-const CLOSE: Duration = Duration::from_secs(5);
+const CLOSE: Duration = Duration::from_secs(2);
 
 /// A connection with the channel that the work is done on. The client's own recovery is off: tags that silently change
 /// their meaning are ours to see, so whatever fails, all of it is built anew.

@@ -174,7 +174,7 @@ impl RabbitSink {
         let missing = match ready.await {
             Ok(missing) => missing,
             Err(trouble) => {
-                self.drop_link(state).await;
+                state.link = None;
                 parcels.iter().for_each(|parcel| parcel.answer(answers, Err(trouble.clone())));
                 return Vec::new();
             }
@@ -201,15 +201,10 @@ impl RabbitSink {
         });
         let round = round::publish(&link.channel, parcels, deadline, answers).await;
         if round.is_broken {
-            self.drop_link(state).await;
+            // Not awaited: a broker that does not answer would not answer to this either.
+            state.link = None;
         }
         round.again
-    }
-
-    async fn drop_link(&self, state: &mut State) {
-        if let Some(link) = state.link.take() {
-            link.close().await;
-        }
     }
 
     /// A message made ready to go, or why no broker will ever take it.
@@ -277,7 +272,9 @@ impl Sink for RabbitSink {
 
     async fn close(&self) {
         let mut state = self.state.lock().await;
-        self.drop_link(&mut state).await;
+        if let Some(link) = state.link.take() {
+            link.close().await;
+        }
     }
 }
 

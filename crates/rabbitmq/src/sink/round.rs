@@ -129,3 +129,65 @@ fn settle(parcels: Vec<Parcel>, fates: Vec<Fate>, answers: &mut [Option<Result<(
     }
     round
 }
+
+#[cfg(test)]
+mod tests {
+    use lapin::ErrorKind;
+    use lapin::protocol::{AMQPError, AMQPSoftError};
+    use oncebox_core::{Message, SinkErrorKind};
+
+    use super::*;
+    use crate::write::{Mode, write};
+
+    fn parcels(topics: &[&str]) -> Vec<Parcel> {
+        let parcel = |(index, topic): (usize, &&str)| Parcel {
+            index,
+            topic: Topic::parse(topic).unwrap(),
+            label: index.to_string(),
+            written: write(&Message::new("t").with_payload("12345"), Some("us"), Mode::Binary).unwrap(),
+        };
+        topics.iter().enumerate().map(parcel).collect()
+    }
+
+    fn closed(kind: AMQPSoftError, text: &str) -> Fate {
+        Fate::Open(ErrorKind::ProtocolError(AMQPError::new(kind.into(), text.into())).into())
+    }
+
+    fn settled(topics: &[&str], fates: Vec<Fate>) -> (Vec<Option<SinkErrorKind>>, Vec<usize>, bool) {
+        let mut answers = vec![None; topics.len()];
+        let round = settle(parcels(topics), fates, &mut answers);
+        let kinds = answers.iter().map(|answer| answer.as_ref()?.as_ref().err().map(SinkError::kind)).collect();
+        assert!(round.again.iter().all(|parcel| answers[parcel.index].is_none()), "answered, and published again");
+        (kinds, round.again.iter().map(|parcel| parcel.index).collect(), round.is_broken)
+    }
+
+    #[test]
+    fn only_what_is_behind_the_guilty_one_is_published_again() {
+        let missing = || closed(AMQPSoftError::NOTFOUND, "NOT_FOUND - no exchange 'x' in vhost '/'");
+        let fates = vec![Fate::Answered(Ok(())), missing(), missing(), missing(), missing(), missing()];
+        let (kinds, again, is_broken) = settled(&["q", "q", "x/a", "q", "xx/a", "x/b"], fates);
+        // The second was sent before it: the broker may have it, and then it must not be sent twice by us.
+        let (unknown, guilty) = (Some(SinkErrorKind::Unavailable), Some(SinkErrorKind::Configuration));
+        assert_eq!(kinds, [None, unknown, guilty, None, None, guilty]);
+        assert_eq!((again, is_broken), (vec![3, 4], true));
+    }
+
+    #[test]
+    fn without_a_guilty_one_nothing_is_published_again() {
+        let broken = || closed(AMQPSoftError::RESOURCELOCKED, "RESOURCE_LOCKED - something else");
+        let (kinds, again, is_broken) = settled(&["x/a", "q"], vec![broken(), broken()]);
+        assert_eq!(kinds, [Some(SinkErrorKind::Unavailable); 2]);
+        assert!(again.is_empty() && is_broken);
+        let (kinds, again, is_broken) = settled(&["x/a", "q"], vec![Fate::Answered(Ok(())), Fate::Late]);
+        assert_eq!(kinds, [None, Some(SinkErrorKind::Unavailable)]);
+        assert!(again.is_empty() && is_broken);
+    }
+
+    #[test]
+    fn a_message_too_large_for_the_broker_is_known_by_its_size() {
+        let large =
+            || closed(AMQPSoftError::PRECONDITIONFAILED, "PRECONDITION_FAILED - message size 5 larger than max size 4");
+        let (kinds, _, _) = settled(&["q"], vec![large()]);
+        assert_eq!(kinds, [Some(SinkErrorKind::Refused)]);
+    }
+}

@@ -177,7 +177,9 @@ async fn confirms_that_do_not_come_are_an_outage_within_their_time() {
     let rabbit = oncebox_rabbitmq::Rabbit::new(format!("{credentials}@{}/{vhost}", proxy.addr()));
     let sink = open(rabbit.sink().confirm_timeout(Duration::from_millis(500))).await;
     proxy.black_hole();
+    let start = tokio::time::Instant::now();
     let answers = sink.publish(&[to(&queue, "1"), to(&queue, "2")]).await;
+    assert!(start.elapsed() < Duration::from_secs(8), "it took {:?}, and missed heartbeats told it", start.elapsed());
     assert_eq!(kinds(&answers), [Some(SinkErrorKind::Unavailable); 2]);
     proxy.heal();
     oncebox_testkit::eventually("the sink is back", async || sink.publish(&[to(&queue, "3")]).await == [Ok(())]).await;
