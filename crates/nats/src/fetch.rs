@@ -28,13 +28,30 @@ const MORE_MAX: Duration = Duration::from_millis(200);
 /// How long after the end of the wait the server may still be on its way to say so.
 const LATE_MAX: Duration = Duration::from_secs(1);
 
+/// Why a request brought nothing.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    /// The connection was lost while deliveries were on their way. Maybe by one of them: the client library breaks off when
+    /// it meets headers that are not text.
+    Off,
+    /// The client library's task is gone, and no reconnect will follow: it panics on some headers.
+    ForGood,
+    Otherwise(Trouble),
+}
+
+impl From<Trouble> for Broken {
+    fn from(trouble: Trouble) -> Self {
+        Self::Otherwise(trouble)
+    }
+}
+
 pub(crate) async fn fetch(
     open: &Open,
     wanted: usize,
     deadline: Instant,
-) -> Result<Vec<Delivery<JetStreamReceipt>>, Trouble> {
+) -> Result<Vec<Delivery<JetStreamReceipt>>, Broken> {
     if !open.link.is_up() {
-        return Err(Link::down());
+        return Err(Link::down().into());
     }
     let connects = open.link.connects();
     let wait = deadline.saturating_duration_since(Instant::now()).min(open.settings.wait_max);
@@ -48,7 +65,9 @@ pub(crate) async fn fetch(
     let asked = timeout(ANSWER_MAX, request.messages()).await;
     let mut messages = match asked {
         Ok(Ok(messages)) => messages,
-        Ok(Err(_)) | Err(_) => return Err(Link::down()),
+        // It is only handed to the library's task here, which fails if there is none.
+        Ok(Err(_)) => return Err(Broken::ForGood),
+        Err(_) => return Err(Broken::Off),
     };
     let mut got = Vec::new();
     loop {
@@ -58,7 +77,7 @@ pub(crate) async fn fetch(
                 got.push(delivery(open, &message, empty_at)?);
                 give_up = Instant::now() + MORE_MAX;
             }
-            Ok(Some(Err(_))) if got.is_empty() => return Err(diagnose(open).await),
+            Ok(Some(Err(_))) if got.is_empty() => return Err(diagnose(open).await.into()),
             // What the server complains of will be met by the next request.
             Ok(Some(Err(_)) | None) => break,
             Err(_) => {
@@ -70,8 +89,8 @@ pub(crate) async fn fetch(
             }
         }
     }
-    if got.is_empty() && !open.link.is_up() {
-        return Err(Link::down());
+    if got.is_empty() && (!open.link.is_up() || open.link.connects() != connects) {
+        return Err(Broken::Off);
     }
     Ok(got)
 }

@@ -28,8 +28,11 @@
 //!
 //! # What it does not do
 //!
-//! It creates no streams, and changes neither streams nor consumers. A message whose headers are not text, which other
-//! clients can publish, can't be read by the client library that this builds on: its connection fails on it.
+//! It creates no streams, and changes neither streams nor consumers.
+//!
+//! It can't deliver a message whose headers hold bytes that are not text, or a carriage return: other clients can publish
+//! such, and the client library that this builds on breaks its connection on reading them. The source connects again, goes
+//! on one by one, and meets the message each time its `ack_wait` is over, until a person removes it from the stream.
 
 mod error;
 mod fetch;

@@ -1,6 +1,7 @@
 //! Messages from a durable pull consumer.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use oncebox_core::{Delivery, Release, Source, SourceError, Store};
 use tokio::time::Instant;
 
 use crate::error::{self, Trouble};
-use crate::fetch;
+use crate::fetch::{self, Broken};
 use crate::link::{ANSWER_MAX, Link};
 use crate::receipt::{JetStreamReceipt, Room, lease_end};
 use crate::server::Server;
@@ -21,6 +22,10 @@ use crate::settings::{NewConsumer, Settings};
 
 /// How many acknowledgements, releases or extensions are under way at a time.
 const SETTLING_MAX: usize = 256;
+
+/// How many requests for one message each follow a connection that was lost while deliveries were on their way. If one of
+/// them was the cause, it is met alone, and those behind it get through.
+const ONE_BY_ONE: u32 = 16;
 
 /// A durable pull consumer of a stream. Several processes share it.
 ///
@@ -49,6 +54,8 @@ pub struct JetStreamSource {
     durable: String,
     ordered: bool,
     create: Option<NewConsumer>,
+    /// How many more requests ask for one message only.
+    one_by_one: AtomicU32,
     /// Written by `open` and `close`.
     open: Mutex<Option<Open>>,
 }
@@ -71,6 +78,7 @@ impl JetStreamSource {
             durable: durable.into(),
             ordered: false,
             create: None,
+            one_by_one: AtomicU32::new(0),
             open: Mutex::default(),
         }
     }
@@ -112,6 +120,12 @@ impl JetStreamSource {
         let consumer = PullConsumer::new(config, info, link.context.clone());
         let room = Arc::new(Room::new(settings.pending_max));
         Ok(Open { link, consumer, settings, room })
+    }
+
+    async fn connect_anew(&self) -> Result<(), Trouble> {
+        let open = self.connect().await?;
+        *self.slot() = Some(open);
+        Ok(())
     }
 
     fn slot(&self) -> MutexGuard<'_, Option<Open>> {
@@ -175,21 +189,34 @@ impl<S: Store> Source<S> for JetStreamSource {
     }
 
     async fn open(&self, _store: &S) -> Result<(), SourceError> {
-        let open = self.connect().await.map_err(|trouble| trouble.in_source(self.attempted("open")))?;
-        *self.slot() = Some(open);
-        Ok(())
+        self.connect_anew().await.map_err(|trouble| trouble.in_source(self.attempted("open")))
     }
 
     async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery<JetStreamReceipt>>, SourceError> {
         let attempted = "receive from";
         let open = self.opened(attempted)?;
         let deadline = Instant::now() + wait;
-        let wanted = open.room.wait(max.min(open.settings.batch_max), deadline).await;
+        let one_by_one = self.one_by_one.load(Relaxed);
+        let most = if one_by_one > 0 { 1 } else { max.min(open.settings.batch_max) };
+        let wanted = open.room.wait(most, deadline).await;
         if wanted == 0 {
             return Ok(Vec::new());
         }
-        let received = fetch::fetch(&open, wanted, deadline).await;
-        received.map_err(|trouble| trouble.in_source(self.attempted(attempted)))
+        let trouble = match fetch::fetch(&open, wanted, deadline).await {
+            Ok(received) => {
+                self.one_by_one.store(one_by_one.saturating_sub(1), Relaxed);
+                return Ok(received);
+            }
+            Err(Broken::Otherwise(trouble)) => trouble,
+            Err(broken @ (Broken::Off | Broken::ForGood)) => {
+                self.one_by_one.store(ONE_BY_ONE, Relaxed);
+                match broken {
+                    Broken::ForGood => self.connect_anew().await.err().unwrap_or_else(Link::down),
+                    _ => Link::down(),
+                }
+            }
+        };
+        Err(trouble.in_source(self.attempted(attempted)))
     }
 
     async fn ack(&self, deliveries: Vec<Delivery<JetStreamReceipt>>) -> Result<(), SourceError> {

@@ -13,6 +13,7 @@ use oncebox_core::source::Order;
 use oncebox_core::{Release, Source, SourceErrorKind};
 use oncebox_nats::{JetStreamSource, NewConsumer};
 use oncebox_testkit::eventually;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _};
 use tokio::time::Instant;
 
 use common::{ACK_WAIT, Place, WAIT, ack, open, receive, receive_all, server, texts};
@@ -257,4 +258,38 @@ async fn a_message_of_a_stranger_gets_its_identity_from_the_server_and_its_type_
     assert_eq!(got[0].message.id.as_ref().unwrap().as_str(), "stranger-1");
     assert_eq!(got[0].message.kind, subject);
     assert!(got[0].message.headers.is_empty());
+}
+
+/// Publishes as a client would that checks nothing.
+async fn publish_raw(url: &str, subject: &str, header: &[u8]) {
+    let address = url.strip_prefix("nats://").unwrap();
+    let mut stream = tokio::io::BufReader::new(tokio::net::TcpStream::connect(address).await.unwrap());
+    let mut headers = b"NATS/1.0\r\n".to_vec();
+    headers.extend([b"x: ", header, b"\r\n\r\n"].concat());
+    let start = format!("CONNECT {{\"verbose\":false,\"headers\":true}}\r\nHPUB {subject} {0} {0}\r\n", headers.len());
+    stream.write_all(&[start.as_bytes(), &headers, b"\r\nPING\r\n"].concat()).await.unwrap();
+    let mut line = String::new();
+    while !line.starts_with("PONG") {
+        line.clear();
+        assert!(stream.read_line(&mut line).await.unwrap() > 0, "the server hung up");
+        assert!(!line.starts_with("-ERR"), "{line}");
+    }
+}
+
+/// The client library breaks off on such headers; those behind must still get through.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_the_client_cannot_read_does_not_stop_those_behind_it() {
+    let Some(url) = server("a_message_that_the_client_cannot_read_does_not_stop_those_behind_it") else { return };
+    for header in [&b"\xff\xfe"[..], b"a\rb"] {
+        let place = Place::at(url.clone()).await;
+        publish_raw(&place.url, &place.subject, header).await;
+        assert_eq!(place.stored().await, 1);
+        place.publish(&["1", "2", "3"]).await;
+        let source = place.open_source().await;
+        let got = receive_all(&source, 3).await;
+        let mut said = texts(&got);
+        said.sort();
+        assert_eq!(said, ["1", "2", "3"]);
+        ack(&source, got).await.unwrap();
+    }
 }
