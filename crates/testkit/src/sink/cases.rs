@@ -121,7 +121,7 @@ pub async fn what_is_confirmed_comes_before_what_is_not<F: SinkFixture>(setup: S
 /// Where the broker recognises ids, publishing one again changes nothing.
 pub async fn an_id_that_the_broker_knows_arrives_once<F: SinkFixture>(setup: Setup<F>) {
     let message = Message::new("noted").with_source("s").with_payload("once");
-    setup.publish_all(&[message.clone()]).await;
+    setup.publish_all(std::slice::from_ref(&message)).await;
     setup.publish_all(&[message]).await;
     setup.arrived(if setup.sink.capabilities().dedup_window.is_some() { 1 } else { 2 }).await;
 }
