@@ -441,7 +441,7 @@ impl Dialect for PostgresDialect {
                 add: query(include_str!("../queries/postgres/versions/add.sql")),
                 advance: query(include_str!("../queries/postgres/versions/advance.sql")),
             },
-            operators: OperatorQueries::postgres(&query),
+            operators: OperatorQueries::postgres(query),
             outbox: OutboxQueries::postgres(query),
             names: NameQueries {
                 add_consumer: query(include_str!("../queries/postgres/names/add_consumer.sql")),

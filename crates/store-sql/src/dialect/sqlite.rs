@@ -392,7 +392,7 @@ impl Dialect for SqliteDialect {
                 add: query(include_str!("../queries/sqlite/versions/add.sql")),
                 advance: query(include_str!("../queries/sqlite/versions/advance.sql")),
             },
-            operators: OperatorQueries::sqlite(&query),
+            operators: OperatorQueries::sqlite(query),
             outbox: OutboxQueries::sqlite(query),
             names: NameQueries {
                 add_consumer: query(include_str!("../queries/sqlite/names/add_consumer.sql")),
