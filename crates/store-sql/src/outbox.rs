@@ -34,8 +34,11 @@ use crate::store::SqlStore;
 use crate::transaction::{SqlTx, bounded};
 use crate::wire::{self, Packed, error_text, order_hash, place_hash};
 
-/// How often one fetch looks again because what it found waits behind others.
-const LOOKS_MAX: usize = 20;
+/// How often one fetch looks, again because what it found waits behind others.
+const LOOKS_MAX: usize = 3;
+
+/// How many rows are looked at, to note which of them wait, after a fetch has met one that does.
+const NOTED_MAX: usize = 2_000;
 
 /// How many rows of one topic and order key are woken when what they wait behind goes. The rest follows as these are sent,
 /// so that no single statement has to change a hundred thousand rows.
@@ -220,22 +223,23 @@ async fn fetch(
     for _ in 0..LOOKS_MAX {
         let picked = pick(db, queries, now, lanes, max, without).await?;
         if picked.is_empty() {
-            break;
+            return Ok(Vec::new());
         }
-        let mut behind = Vec::new();
-        fetched.clear();
         let seqs = picked.keys().copied().map(Some);
-        for mut row in Call::new(READ, &queries.read).column(seqs).fetch(db).await? {
+        let rows = Call::new(READ, &queries.read).column(seqs).fetch(db).await?;
+        let looked_at = rows.len();
+        fetched.clear();
+        for mut row in rows {
             let (seq, waits): (i64, i64) = (row.int()?, row.int()?);
-            let held = *picked.get(&seq).ok_or_else(|| corrupt("a row that was not asked for"))?;
-            if waits != 0 {
-                behind.push((seq, held.lane));
-            } else {
-                fetched.push(read_unsent(row, SentReceipt { row: seq, lane: held })?);
+            if waits == 0 {
+                let lane = *picked.get(&seq).ok_or_else(|| corrupt("a row that was not asked for"))?;
+                fetched.push(read_unsent(row, SentReceipt { row: seq, lane })?);
             }
         }
-        // With enough in hand there is no hurry; what waits is met again, and noted, at the next fetch.
-        if behind.is_empty() || !note_behind(db, queries, &behind).await? || fetched.len() * 2 >= max {
+        // With half of what was wanted in hand there is no hurry to look again.
+        let enough = fetched.len().saturating_mul(2) >= looked_at;
+        let some_wait = fetched.len() < looked_at;
+        if !some_wait || !note_behind(db, queries, now, lanes, without).await? || enough {
             break;
         }
     }
@@ -256,19 +260,21 @@ async fn pick(
     let held: HashMap<LaneNumber, HeldLane> = lanes.iter().map(|held| (held.lane, *held)).collect();
     let name = QueueSpec::outbox().name;
     // A few of each lane are enough, unless most rows lie in few lanes.
-    let fair = if queries.picks_by_lane { max * 4 / lanes.len() } else { max };
+    let fair = if queries.picks_by_lane { max.saturating_mul(4) / lanes.len() } else { max };
     let mut per_lane = fair.max(PER_LANE_MIN).min(max);
+    let length = lanes.len().max(without.len());
     loop {
-        // The columns of a call have one length; what is missing is null and matches nothing.
-        let length = lanes.len().max(without.len());
-        let call = Call::new(READ, &queries.pick)
+        let query = if without.is_empty() { &queries.pick } else { &queries.pick_without };
+        let call = Call::new(READ, query)
             .value(now)
             .value(name.as_str())
             .value(i64::try_from(max).unwrap_or(i64::MAX))
             .value(i64::try_from(per_lane).unwrap_or(i64::MAX))
+            // The columns of a call have one length; what is missing is null and matches nothing.
             .column((0..length).map(|at| lanes.get(at).map(|held| held.lane.0)))
-            .column((0..length).map(|at| lanes.get(at).map(|held| held.epoch)))
-            .column((0..length).map(|at| without.get(at).map(|topic| order_hash(topic))));
+            .column((0..length).map(|at| lanes.get(at).map(|held| held.epoch)));
+        let topics = (0..length).map(|at| without.get(at).map(|topic| order_hash(topic)));
+        let call = if without.is_empty() { call } else { call.column(topics) };
         let mut picked = BTreeMap::new();
         for mut row in call.fetch(db).await? {
             let (seq, lane): (i64, i32) = (row.int()?, row.int()?);
@@ -278,27 +284,28 @@ async fn pick(
         if picked.len() >= max || picked.len() < per_lane || per_lane >= max {
             return Ok(picked);
         }
-        per_lane = (per_lane * 8).min(max);
+        per_lane = per_lane.saturating_mul(8).min(max);
     }
 }
 
-/// Notes of rows that wait behind others that they do. Answers whether it noted any.
+/// Notes of the oldest unsent rows which of them wait behind others. Answers whether it noted any.
 async fn note_behind(
     db: &mut impl Connection,
     queries: &OutboxQueries,
-    behind: &[(i64, LaneNumber)],
+    now: Option<i64>,
+    lanes: &[HeldLane],
+    without: &[String],
 ) -> Result<bool, StoreError> {
-    let lanes: BTreeSet<LaneNumber> = behind.iter().map(|(_, lane)| *lane).collect();
-    let kept: BTreeSet<LaneNumber> = match &queries.keep_out {
-        None => lanes,
-        Some(keep_out) => {
-            let name = QueueSpec::outbox().name;
-            let call = Call::new(READ, keep_out).value(name.as_str()).column(lanes.iter().map(|lane| Some(lane.0)));
-            let kept = call.fetch(db).await?;
-            kept.into_iter().map(|mut row| row.int().map(LaneNumber)).collect::<Result<_, _>>()?
-        }
-    };
-    let seqs: Vec<i64> = behind.iter().filter(|(_, lane)| kept.contains(lane)).map(|(seq, _)| *seq).collect();
+    let mut oldest = pick(db, queries, now, lanes, NOTED_MAX, without).await?;
+    if let Some(keep_out) = &queries.keep_out {
+        let name = QueueSpec::outbox().name;
+        let asked: BTreeSet<LaneNumber> = oldest.values().map(|held| held.lane).collect();
+        let call = Call::new(READ, keep_out).value(name.as_str()).column(asked.iter().map(|lane| Some(lane.0)));
+        let kept = call.fetch(db).await?;
+        let kept = kept.into_iter().map(|mut row| row.int().map(LaneNumber)).collect::<Result<BTreeSet<_>, _>>()?;
+        oldest.retain(|_, held| kept.contains(&held.lane));
+    }
+    let seqs: Vec<i64> = oldest.into_keys().collect();
     if seqs.is_empty() {
         return Ok(false);
     }

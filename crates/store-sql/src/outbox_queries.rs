@@ -7,7 +7,8 @@ use crate::queries::Query;
 pub(crate) struct OutboxQueries {
     pub(crate) emit: Query,
     pub(crate) pick: Query,
-    /// `pick` looks at each lane by itself, so it should not ask each for all that is wanted.
+    pub(crate) pick_without: Query,
+    /// Both look at each lane by itself, so they should not ask each for all that is wanted.
     pub(crate) picks_by_lane: bool,
     pub(crate) read: Query,
     /// `None` where there is one writer at a time.
@@ -32,6 +33,7 @@ impl OutboxQueries {
         Self {
             emit: query(include_str!("queries/postgres/outbox/emit.sql")),
             pick: query(include_str!("queries/postgres/outbox/pick.sql")),
+            pick_without: query(include_str!("queries/postgres/outbox/pick_without.sql")),
             picks_by_lane: true,
             read: query(include_str!("queries/postgres/outbox/read.sql")),
             keep_out: Some(query(include_str!("queries/postgres/outbox/keep_out.sql"))),
@@ -54,6 +56,7 @@ impl OutboxQueries {
         Self {
             emit: query(include_str!("queries/sqlite/outbox/emit.sql")),
             pick: query(include_str!("queries/sqlite/outbox/pick.sql")),
+            pick_without: query(include_str!("queries/sqlite/outbox/pick_without.sql")),
             picks_by_lane: false,
             read: query(include_str!("queries/sqlite/outbox/read.sql")),
             keep_out: None,

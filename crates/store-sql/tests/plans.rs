@@ -87,6 +87,8 @@ const PLANS: &[(&str, &str)] = &[
     (include_str!("../src/queries/sqlite/outbox/read.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/outbox/read.sql"), "oncebox_outbox_blocking (order_hash=? AND seq<?)"),
     (include_str!("../src/queries/sqlite/outbox/set_behind.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/outbox/set_behind.sql"), "oncebox_outbox_blocking (order_hash=? AND seq<?)"),
+    (include_str!("../src/queries/sqlite/outbox/pick_without.sql"), "COVERING INDEX oncebox_outbox_unsent (seq>?)"),
     (include_str!("../src/queries/sqlite/outbox/wake_behind.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (
         include_str!("../src/queries/sqlite/outbox/wake_behind.sql"),
@@ -121,8 +123,13 @@ async fn statements_on_sqlite_use_their_index() {
 const OUTBOX_PLANS: &[(&str, &str, &[&str])] = &[
     (
         include_str!("../src/queries/postgres/outbox/pick.sql"),
-        "null, 'the outbox', 100, 16, '{1,2}', '{1,1}', '{5,null}'",
+        "null, 'the outbox', 100, 16, '{1,2}', '{1,1}'",
         &["using outbox_unsent", "Index Cond: (lane = held.lane)"],
+    ),
+    (
+        include_str!("../src/queries/postgres/outbox/pick_without.sql"),
+        "null, 'the outbox', 100, 16, '{1,2}', '{1,1}', '{5,null}'",
+        &["using outbox_by_topic", "Index Cond: ((lane = topics_1.lane) AND (topic_hash = topics_1.topic_hash))"],
     ),
     (
         include_str!("../src/queries/postgres/outbox/read.sql"),

@@ -13,7 +13,6 @@ oldest as materialized (
     cross join lateral (
         select outbox.seq from {schema}.outbox
         where outbox.state = 0 and outbox.lane = held.lane
-            and outbox.topic_hash <> all (array_remove($7::int8[], null))
         order by outbox.seq
         limit $4
     ) as unsent

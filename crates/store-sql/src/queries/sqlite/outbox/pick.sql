@@ -10,6 +10,5 @@ held as materialized (
 )
 select seq, lane from oncebox_outbox indexed by oncebox_outbox_unsent
 where state = 0 and seq > 0 and lane in (select lane from held)
-    and topic_hash not in (select value ->> 2 from json_each($5) where value ->> 2 is not null)
 order by seq
 limit min($3, $4)
