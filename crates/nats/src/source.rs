@@ -232,7 +232,7 @@ impl<S: Store> Source<S> for JetStreamSource {
         let lease = self.opened(EXTEND)?.settings.lease;
         // Counted from before the server hears of it, and only if it says that it did.
         let until = lease_end(Instant::now(), lease);
-        let ours = receipts.iter().filter(|receipt| receipt.is_ours()).cloned().collect();
+        let ours: Vec<_> = receipts.iter().filter(|receipt| receipt.is_ours()).cloned().collect();
         self.tell(EXTEND, AckKind::Progress, ours, |receipt| receipt.extended(until)).await
     }
 
