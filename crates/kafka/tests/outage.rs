@@ -66,7 +66,8 @@ async fn a_source_can_be_closed_while_its_broker_is_away() {
     let source = place.open().await;
     ack(&source, receive_all(&source, 1).await).await;
     broker.kill().await;
-    tokio::time::timeout(Duration::from_secs(30), close(&source)).await.unwrap();
+    eventually("it says that the broker is away", async || receives(&source).await.is_err()).await;
+    tokio::time::timeout(Duration::from_secs(8), close(&source)).await.unwrap();
 }
 
 /// Killed in the middle of publishing: what was confirmed is there, what was not is published again and then there.

@@ -74,8 +74,8 @@ const OURS: &[(&str, &str)] = &[
     ("enable.partition.eof", "false"),
 ];
 
-/// How long `close` waits for the thread: a drain is not among it, as nothing is in hand any more.
-const CLOSE: Duration = Duration::from_secs(20);
+/// How long `close` waits for the thread to leave the group, with brokers and without. The thread goes on by itself.
+const CLOSE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(1));
 
 impl KafkaSource {
     /// Reads `topic` in `group`, from the brokers that `servers` names as `host:port,host:port`.
@@ -226,7 +226,8 @@ impl<S: Store> Source<S> for KafkaSource {
 
     async fn close(&self) {
         self.shared.stop();
-        if timeout(CLOSE, self.shared.ended()).await.is_err() {
+        let most = if self.shared.is_away() { CLOSE.1 } else { CLOSE.0 };
+        if timeout(most, self.shared.ended()).await.is_err() {
             tracing::info!(topic = %self.config.topic, "the brokers did not answer; the group forgets this reader by itself");
         }
     }

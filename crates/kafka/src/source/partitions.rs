@@ -242,16 +242,26 @@ mod tests {
     #[test]
     fn what_was_handed_out_before_settles_nothing() {
         let mut partitions = fetched([5]);
+        let first = partitions.take(9, Instant::now())[0].0;
+        assert!(partitions.release(&first, None));
+        let second = partitions.take(9, Instant::now())[0].0;
+        assert!(!partitions.finish(&first) && !partitions.release(&first, None));
+        assert!(partitions.finish(&second));
+    }
+
+    #[test]
+    fn what_an_older_assignment_handed_out_settles_nothing() {
+        let mut partitions = fetched([5]);
         let old = partitions.take(9, Instant::now())[0].0;
-        assert!(partitions.release(&old, None));
-        let new = partitions.take(9, Instant::now())[0].0;
-        assert!(!partitions.finish(&old) && !partitions.release(&old, None));
         partitions.revoke(&[0]);
+        assert!(!partitions.finish(&old));
         partitions.assign(&[0]);
         partitions.insert(0, 5, Arc::new(Message::new("noted")));
-        let again = partitions.take(9, Instant::now())[0].0;
-        assert!(!partitions.finish(&new));
-        assert!(partitions.finish(&again));
+        let new = partitions.take(9, Instant::now())[0].0;
+        assert_eq!((old.offset, old.hand), (new.offset, new.hand));
+        assert!(!partitions.finish(&old) && !partitions.release(&old, None));
+        assert_eq!(partitions.tell_marks(), [(0, 5)]);
+        assert!(partitions.finish(&new));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use oncebox_core::{SourceError, SourceErrorKind};
 use rdkafka::Message as _;
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::{ClientConfig, Offset};
 use tokio::sync::oneshot;
@@ -181,7 +181,7 @@ impl Poller<'_> {
                 return;
             }
         }
-        self.consumer.context().commit(self.consumer, CommitMode::Async);
+        self.consumer.context().commit(self.consumer);
     }
 
     /// Pauses a partition that stays full. The consumer is polled all the same.

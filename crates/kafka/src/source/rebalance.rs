@@ -60,15 +60,10 @@ impl Group {
             if late {
                 tracing::info!(topic = %self.config.topic, ?partitions, "given up with messages in hand: they come again");
             }
-            let is_away = {
-                let mut state = self.shared.state();
-                state.partitions.tell_again();
-                state.trouble.as_ref().is_some_and(|trouble| trouble.kind == SourceErrorKind::Unavailable)
-            };
-            // With nobody to hear it, it would wait for a whole session.
-            if !is_away {
-                self.commit(consumer, CommitMode::Sync);
-            }
+            self.shared.state().partitions.tell_again();
+            // Not waited for here, which would take as long as the brokers are away: librdkafka itself goes on with the
+            // group only when its commits are answered.
+            self.commit(consumer);
         }
         // From here on, whoever settles one of them settles nothing.
         self.shared.state().partitions.revoke(partitions);
@@ -78,9 +73,9 @@ impl Group {
     /// Tells the broker the marks that moved. Only the present assignment has marks, and librdkafka refuses to store an
     /// offset for another: the broker itself would let us overwrite the new owner's.
     ///
-    /// Whether an asynchronous commit got through is not told (the driver has a callback and never calls it), so whoever
-    /// does not wait tells the marks again later.
-    pub(super) fn commit(&self, consumer: &BaseConsumer<Self>, mode: CommitMode) {
+    /// Whether it got through is not told (the driver has a callback and never calls it), so the marks are told again
+    /// later.
+    pub(super) fn commit(&self, consumer: &BaseConsumer<Self>) {
         let marks = {
             let mut state = self.shared.state();
             state.is_dirty = false;
@@ -93,7 +88,7 @@ impl Group {
         // An offset in this list is that of the next record to read.
         let list =
             start::list(&self.config, marks.into_iter().map(|(partition, mark)| (partition, Offset::Offset(mark))));
-        if let Err(error) = consumer.store_offsets(&list).and_then(|()| consumer.commit(&list, mode)) {
+        if let Err(error) = consumer.store_offsets(&list).and_then(|()| consumer.commit(&list, CommitMode::Async)) {
             tracing::debug!(topic = %self.config.topic, %error, "offsets were not committed: they are later, or come again");
             self.shared.state().is_unsure = true;
         }

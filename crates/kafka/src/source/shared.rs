@@ -89,6 +89,11 @@ impl Shared {
         }
     }
 
+    /// No broker answers, as far as we know.
+    pub(super) fn is_away(&self) -> bool {
+        self.state().trouble.as_ref().is_some_and(|trouble| trouble.kind == SourceErrorKind::Unavailable)
+    }
+
     /// The thread waits while `waits` says so, at most for this long, and not when it should stop. Whether it still does.
     pub(super) fn wait_while(&self, most: Duration, mut waits: impl FnMut(&mut State) -> bool) -> bool {
         let waiting = |state: &mut State| !state.is_stopping && waits(state);
