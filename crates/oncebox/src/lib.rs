@@ -58,6 +58,7 @@ mod handler;
 mod own_session;
 mod parked_source;
 mod queue_source;
+pub mod relay;
 pub mod shutdown;
 
 pub use consumer::{Bounds, Consumer, Dead, Drained, DryRunner, Gap, HookRuns, Missing, OrderBy, Retry, Versioned};
@@ -65,6 +66,7 @@ pub use context::Context;
 pub use handler::{BatchHandler, Handler, Outcomes};
 pub use oncebox_core::*;
 pub use queue_source::{Queue, QueueReceipt};
+pub use relay::{Relay, RelayBounds};
 
 #[cfg(feature = "kafka")]
 pub use oncebox_kafka as kafka;

@@ -55,5 +55,6 @@ pub use retry::Retry;
 pub use settle::HookRuns;
 pub use setup::StartError;
 pub use stats::{Snapshot, Stats};
+pub(crate) use stop::Stop;
 pub use stored::StoredConsumer;
 pub use versioned::{Gap, Versioned};

@@ -1,0 +1,193 @@
+//! A relay: its parts, and starting and ending them.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use oncebox_core::outbox::{KeepSent, OutboxStore};
+use oncebox_core::queue::QueueStore;
+use oncebox_core::{Clock, Sink, SinkError, StoreError, SystemClock};
+
+use tokio::task::JoinSet;
+
+use super::bounds::RelayBounds;
+use super::lanes::{self, Lanes};
+use super::pauses::Pauses;
+use super::stats::RelayStats;
+use super::worker::Worker;
+use crate::consumer::{Drained, Stop};
+use crate::own_session::OwnSession;
+
+/// Publishes what is in the outbox of a store.
+///
+/// ```no_run
+/// # async fn run(store: oncebox::memory::MemoryStore, sink: oncebox::memory::MemorySink) -> Result<(), Box<dyn std::error::Error>> {
+/// oncebox::Relay::new(store, sink).run(oncebox::shutdown::signal()).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// In the application it is woken by each commit that emits; by itself it polls. Any number of relays share the lanes of
+/// one outbox, and when one dies the others have its lanes within its lease. A message is published at least once, always
+/// under the same id, and in order per topic and order key.
+pub struct Relay<S, K> {
+    store: S,
+    sink: K,
+    bounds: RelayBounds,
+    keep: KeepSent,
+    stats: Arc<RelayStats>,
+    clock: Arc<dyn Clock>,
+}
+
+/// Why a relay could not go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RelayError {
+    /// A bound makes no sense.
+    #[error("cannot start the relay: {0}")]
+    Bounds(&'static str),
+    /// The store refused to start.
+    #[error("cannot start the relay: {0}")]
+    Store(#[source] StoreError),
+    /// The sink refused to start.
+    #[error("cannot start the relay: {0}")]
+    Sink(#[source] SinkError),
+    /// One of its tasks broke down.
+    #[error("the relay stopped: one of its tasks broke down: {0}")]
+    Broken(String),
+}
+
+/// What the tasks of one running relay share.
+pub(super) struct Shared<S, K> {
+    pub(super) store: S,
+    pub(super) sink: K,
+    pub(super) bounds: RelayBounds,
+    pub(super) keep: KeepSent,
+    pub(super) stats: Arc<RelayStats>,
+    pub(super) lanes: Lanes,
+    pub(super) pauses: Pauses,
+    pub(super) stop: Stop,
+}
+
+impl<S, K> Shared<S, K> {
+    /// A destination works.
+    pub(super) fn works(&self, topic: &str) {
+        if let Some(away) = self.pauses.works(topic) {
+            tracing::info!(topic, "messages to {topic} are published again, after {away:.1?}");
+            if self.pauses.is_empty() {
+                self.stats.set_waiting_for(None);
+            }
+        }
+    }
+}
+
+impl<S: OutboxStore + QueueStore, K: Sink> Relay<S, K> {
+    /// A relay from the outbox of `store` to `sink`.
+    pub fn new(store: S, sink: K) -> Self {
+        Self {
+            store,
+            sink,
+            bounds: RelayBounds::default(),
+            keep: KeepSent::Nothing,
+            stats: Arc::default(),
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    /// Keeps what was sent, marked so, until retention removes it.
+    #[must_use]
+    pub fn keep_sent(mut self) -> Self {
+        self.keep = KeepSent::Sent;
+        self
+    }
+
+    /// Changes bounds.
+    #[must_use]
+    pub fn bounds(mut self, change: impl FnOnce(&mut RelayBounds)) -> Self {
+        change(&mut self.bounds);
+        self
+    }
+
+    /// Takes ids from `clock`.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The live counters.
+    pub fn stats(&self) -> Arc<RelayStats> {
+        Arc::clone(&self.stats)
+    }
+
+    /// Runs until `shutdown` resolves, then finishes what is in hand and gives back its lanes.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Drained, RelayError> {
+        if let Some(mistake) = self.bounds.mistake() {
+            return Err(RelayError::Bounds(mistake));
+        }
+        let queue = self.store.outbox().await.map_err(RelayError::Store)?;
+        self.sink.open().await.map_err(RelayError::Sink)?;
+        let owner = self.clock.id();
+        let own = OwnSession::new(self.store.clone());
+        let shared = Arc::new(Shared {
+            pauses: Pauses::new(self.bounds.pause, self.bounds.destinations_max),
+            store: self.store,
+            sink: self.sink,
+            bounds: self.bounds,
+            keep: self.keep,
+            stats: self.stats,
+            lanes: Lanes::default(),
+            stop: Stop::default(),
+        });
+        tracing::info!(sink = shared.sink.capabilities().name, workers = shared.bounds.workers, "relay starts");
+        let mut workers = JoinSet::new();
+        for number in 0..shared.bounds.workers {
+            workers.spawn(Worker::new(Arc::clone(&shared), number).run());
+        }
+        let hold = lanes::hold(&own, queue, owner, shared.bounds.lease, &shared.lanes, &shared.stats);
+        tokio::pin!(hold);
+        let broken = tokio::select! {
+            biased;
+            () = shutdown => {
+                tracing::info!("shutdown asked for; the relay finishes what is in hand");
+                None
+            }
+            // None of them ends before it is told to, unless it broke down.
+            Some(Err(error)) = workers.join_next() => Some(error.to_string()),
+            () = &mut hold => None,
+        };
+        shared.stop.set();
+        // Lanes are kept meanwhile: what is in hand can be settled only as long as they are ours.
+        let drain = async {
+            tokio::select! {
+                () = async { while workers.join_next().await.is_some() {} } => {}
+                () = &mut hold => {}
+            }
+        };
+        let drained = match tokio::time::timeout(shared.bounds.drain_deadline, drain).await {
+            Ok(()) => Drained::Clean,
+            Err(_) => {
+                let deadline = shared.bounds.drain_deadline;
+                tracing::warn!("the relay did not finish in {deadline:?}; what is in hand is published again");
+                Drained::DeadlinePassed
+            }
+        };
+        if let Err(error) = lanes::leave(&own, queue, owner).await {
+            tracing::info!(
+                "the outbox was not told that the relay ends; its lanes are free in {:?}: {error}",
+                shared.bounds.lease
+            );
+        }
+        shared.sink.close().await;
+        match broken {
+            Some(error) => Err(RelayError::Broken(error)),
+            None => Ok(drained),
+        }
+    }
+}
+
+impl<S, K> fmt::Debug for Relay<S, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Relay").field("bounds", &self.bounds).finish_non_exhaustive()
+    }
+}
