@@ -233,7 +233,7 @@ mod tests {
     fn what_is_written_reads_the_same() {
         for spelling in [Spelling::KAFKA, Spelling::NATS, Spelling::AMQP] {
             let mut sent = message();
-            let back = read(spelling, &spelling.write(&sent, "us"), &sent.payload);
+            let back = read(spelling, &spelling.write(&sent, Some("us")), &sent.payload);
             sent.headers.add("content-type", "application/json").unwrap();
             let mut back_headers: Vec<_> = back.headers.iter().collect();
             let mut sent_headers: Vec<_> = sent.headers.iter().collect();
