@@ -219,11 +219,11 @@ pub(crate) async fn a_relay_that_dies_is_taken_over<F: EngineFixture>(setup: Set
     let work = async {
         let (first, second) = (relay(), relay());
         let stats = second.stats();
-        let dying = tokio::spawn(first.run(std::future::pending()));
+        let mut dying = tokio::task::JoinSet::new();
+        dying.spawn(first.run(std::future::pending()));
         emit(&setup.store, &[outgoing("t", None, "a")]).await;
         eventually("the first one publishes", async || sink.len() == 1).await;
-        dying.abort();
-        let _ = dying.await;
+        dying.shutdown().await;
         let rows: Vec<Outgoing> = (0..40).map(|n| outgoing("t", Some(&n.to_string()), &format!("k:{n}"))).collect();
         emit(&setup.store, &rows).await;
         second
