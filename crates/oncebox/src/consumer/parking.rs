@@ -57,6 +57,8 @@ async fn run<S: ConsumerStore, Src: Source<S>>(
     };
     if planted::is("park-after-ack") {
         super::plants::acknowledge_now(engine, std::slice::from_ref(work)).await;
+        // On a fast disk the gap is too short for a kill to find it in one run.
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
     let mut tx = match session.begin(engine.bounds.lock_wait_alone).await {
         Ok(tx) => tx,
