@@ -102,7 +102,7 @@ pub async fn a_message_that_is_too_large_is_refused_and_harms_no_other<F: SinkFi
 /// Where the broker recognises ids, publishing one again changes nothing.
 pub async fn an_id_that_the_broker_knows_arrives_once<F: SinkFixture>(setup: Setup<F>) {
     let message = Message::new("noted").with_source("s").with_payload("once");
-    setup.publish_all(&[message.clone()]).await;
+    setup.publish_all(std::slice::from_ref(&message)).await;
     setup.publish_all(&[message]).await;
     setup.arrived(if setup.sink.capabilities().dedup_window.is_some() { 1 } else { 2 }).await;
 }
