@@ -7,7 +7,7 @@
 //! ```
 //!
 //! librdkafka's consumer lives on one thread of its own: whatever waits in a callback of it waits there, and it is polled
-//! whatever the engine does. Both sides meet in [`Shared`](shared::Shared).
+//! whatever the engine does. Both sides meet in `Shared`.
 
 mod partitions;
 mod poller;

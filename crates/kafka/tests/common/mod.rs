@@ -56,12 +56,13 @@ impl Place {
         let made = admin(servers).create_topics(&[topic], &AdminOptions::new().operation_timeout(Some(ANSWER))).await;
         assert!(made.unwrap().iter().all(Result::is_ok), "the topic was not created");
         // It is created before every broker knows.
-        let asks = producer(servers, &[]);
-        eventually("the topic is known", async || {
-            let known = asks.client().fetch_metadata(Some(&place.topic), ANSWER).unwrap();
-            known.topics()[0].error().is_none() && known.topics()[0].partitions().iter().all(|p| p.leader() >= 0)
-        })
-        .await;
+        let (asks, name) = (producer(servers, &[]), place.topic.clone());
+        let is_known = move || {
+            let known = asks.client().fetch_metadata(Some(&name), ANSWER).unwrap();
+            let topic = &known.topics()[0];
+            std::future::ready(topic.error().is_none() && topic.partitions().iter().all(|p| p.leader() >= 0))
+        };
+        eventually("the topic is known", is_known).await;
         place
     }
 
