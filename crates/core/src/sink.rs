@@ -14,7 +14,8 @@ pub trait Sink: Send + Sync + 'static {
     /// What this sink guarantees.
     fn capabilities(&self) -> SinkCapabilities;
 
-    /// Called once before the first [`publish`](Self::publish): connects and checks settings.
+    /// Called before the first [`publish`](Self::publish), again if it fails with `Unavailable`: connects and checks
+    /// settings.
     fn open(&self) -> impl Future<Output = Result<(), SinkError>> + Send;
 
     /// Publishes messages, in order, and waits until the broker has confirmed or refused each. Answers for each, in their

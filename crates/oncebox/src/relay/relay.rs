@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use oncebox_core::outbox::{KeepSent, OutboxStore};
 use oncebox_core::queue::QueueStore;
-use oncebox_core::{Clock, Sink, SinkError, StoreError, SystemClock};
+use oncebox_core::{Clock, Sink, SinkError, SinkErrorKind, StoreError, SystemClock};
 
 use tokio::task::JoinSet;
 
@@ -120,13 +121,42 @@ impl<S: OutboxStore + QueueStore, K: Sink> Relay<S, K> {
         Arc::clone(&self.stats)
     }
 
+    /// Waits for a broker that is away: the outbox is there so that nobody else has to. `false` if a shutdown came first.
+    async fn open_sink(&self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> Result<bool, RelayError> {
+        let (first, last) = self.bounds.pause;
+        let mut pause = first;
+        loop {
+            match self.sink.open().await {
+                Ok(()) => {
+                    self.stats.set_waiting_for(None);
+                    return Ok(true);
+                }
+                Err(error) if error.kind() == SinkErrorKind::Unavailable => {
+                    if pause == first {
+                        tracing::warn!("the relay waits for its broker, and messages wait in the outbox: {error}");
+                    }
+                    self.stats.set_waiting_for(Some(error.to_string()));
+                }
+                Err(error) => return Err(RelayError::Sink(error)),
+            }
+            tokio::select! {
+                biased;
+                () = &mut shutdown => return Ok(false),
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(last),
+            }
+        }
+    }
+
     /// Runs until `shutdown` resolves, then finishes what is in hand and gives back its lanes.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Drained, RelayError> {
         if let Some(mistake) = self.bounds.mistake() {
             return Err(RelayError::Bounds(mistake));
         }
         let queue = self.store.outbox().await.map_err(RelayError::Store)?;
-        self.sink.open().await.map_err(RelayError::Sink)?;
+        tokio::pin!(shutdown);
+        if !self.open_sink(shutdown.as_mut()).await? {
+            return Ok(Drained::Clean);
+        }
         let owner = self.clock.id();
         let own = OwnSession::new(self.store.clone());
         let shared = Arc::new(Shared {
@@ -148,7 +178,7 @@ impl<S: OutboxStore + QueueStore, K: Sink> Relay<S, K> {
         tokio::pin!(hold);
         let broken = tokio::select! {
             biased;
-            () = shutdown => {
+            () = &mut shutdown => {
                 tracing::info!("shutdown asked for; the relay finishes what is in hand");
                 None
             }

@@ -45,6 +45,8 @@ pub(super) struct Worker<S: OutboxStore, K> {
     number: usize,
     own: OwnSession<S>,
     settled: Settled,
+    /// Lanes that it must not lose before what it has in hand is settled.
+    in_hand: Vec<HeldLane>,
     idle: Duration,
     away: Duration,
     /// For the planted bug that goes by numbers.
@@ -58,6 +60,7 @@ impl<S: OutboxStore, K: Sink> Worker<S, K> {
             shared,
             number,
             settled: Settled::default(),
+            in_hand: Vec::new(),
             idle: Duration::ZERO,
             away: Duration::ZERO,
             last_row: 0,
@@ -69,6 +72,7 @@ impl<S: OutboxStore, K: Sink> Worker<S, K> {
         let shared = Arc::clone(&self.shared);
         while !shared.stop.is_set() {
             let lanes = shared.lanes.take(self.number, shared.bounds.workers);
+            self.in_hand.extend(&lanes);
             let batch = self.step(&lanes, shared.bounds.batch_messages_max).await;
             match batch {
                 Ok(batch) if batch.is_empty() => self.rest().await,
@@ -79,7 +83,7 @@ impl<S: OutboxStore, K: Sink> Worker<S, K> {
                 Err(error) => self.wait_for_store(&error).await,
             }
             if self.settled.is_empty() {
-                shared.lanes.done(&lanes);
+                shared.lanes.done(&std::mem::take(&mut self.in_hand));
             }
         }
         while !self.settled.is_empty() {
@@ -104,9 +108,9 @@ impl<S: OutboxStore, K: Sink> Worker<S, K> {
                 (tx, fetched)
             })
             .await;
-        self.away = Duration::ZERO;
         match done {
             Ok(mut batch) => {
+                self.store_is_back();
                 RelayStats::add(&shared.stats.set_aside, self.settled.refused.len());
                 self.settled = Settled::default();
                 let _ = crashpoint("relay-ended").await;
@@ -209,8 +213,19 @@ impl<S: OutboxStore, K: Sink> Worker<S, K> {
         tracing::trace!(worker = self.number, "rested for {:?}", started.elapsed());
     }
 
+    fn store_is_back(&mut self) {
+        if !self.away.is_zero() && self.shared.pauses.is_empty() {
+            self.shared.stats.set_waiting_for(None);
+        }
+        self.away = Duration::ZERO;
+    }
+
     async fn wait_for_store(&mut self, error: &StoreError) {
         let shared = Arc::clone(&self.shared);
+        if error.kind() == StoreErrorKind::Contended {
+            tracing::debug!("others are in the way in the outbox: {error}");
+            return tokio::time::sleep(STORE_AWAY.0).await;
+        }
         if self.away.is_zero() {
             tracing::warn!("the outbox cannot be read; trying again: {error}");
         }
