@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use oncebox_core::outbox::{KeepSent, OutboxStore};
 use oncebox_core::queue::QueueStore;
@@ -18,6 +19,9 @@ use super::stats::RelayStats;
 use super::worker::Worker;
 use crate::consumer::{Drained, Stop};
 use crate::own_session::OwnSession;
+
+/// How long the store and the broker have to be told that a relay ends.
+const CLOSE_MAX: Duration = Duration::from_secs(5);
 
 /// Publishes what is in the outbox of a store.
 ///
@@ -174,8 +178,7 @@ impl<S: OutboxStore + QueueStore, K: Sink> Relay<S, K> {
         for number in 0..shared.bounds.workers {
             workers.spawn(Worker::new(Arc::clone(&shared), number).run());
         }
-        let hold = lanes::hold(&own, queue, owner, shared.bounds.lease, &shared.lanes, &shared.stats);
-        tokio::pin!(hold);
+        let mut hold = Box::pin(lanes::hold(&own, queue, owner, shared.bounds.lease, &shared.lanes, &shared.stats));
         let broken = tokio::select! {
             biased;
             () = &mut shutdown => {
@@ -202,13 +205,18 @@ impl<S: OutboxStore + QueueStore, K: Sink> Relay<S, K> {
                 Drained::DeadlinePassed
             }
         };
-        if let Err(error) = lanes::leave(&own, queue, owner).await {
+        // It may stand still in the middle of a renewal, with the connection in hand.
+        drop(hold);
+        let left = tokio::time::timeout(CLOSE_MAX, lanes::leave(&own, queue, owner)).await;
+        if let Ok(Err(error)) = left {
             tracing::info!(
                 "the outbox was not told that the relay ends; its lanes are free in {:?}: {error}",
                 shared.bounds.lease
             );
         }
-        shared.sink.close().await;
+        if tokio::time::timeout(CLOSE_MAX, shared.sink.close()).await.is_err() {
+            tracing::info!("the broker was not told that the relay ends");
+        }
         match broken {
             Some(error) => Err(RelayError::Broken(error)),
             None => Ok(drained),
