@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::stats::RelayStats;
+use crate::consumer::Stop;
 use crate::own_session::OwnSession;
 
 /// The lanes that one relay holds, as its workers see them.
@@ -83,7 +84,7 @@ impl Lanes {
     }
 }
 
-/// Renews lanes at a quarter of their lease, for ever.
+/// Renews lanes at a quarter of their lease, until it is told to end. Never in the middle of a transaction.
 pub(super) async fn hold<S: OutboxStore + QueueStore>(
     own: &OwnSession<S>,
     queue: QueueId,
@@ -91,8 +92,9 @@ pub(super) async fn hold<S: OutboxStore + QueueStore>(
     lease: Duration,
     lanes: &Lanes,
     stats: &RelayStats,
+    end: &Stop,
 ) {
-    loop {
+    while !end.is_set() {
         let request = LaneRequest { queue, owner, lease, give_back: lanes.give_back() };
         // The lease runs from before the question was asked, and ends for us a little before it does for others.
         let asked = Instant::now();
@@ -110,7 +112,10 @@ pub(super) async fn hold<S: OutboxStore + QueueStore>(
             Err(error) if error.kind() == StoreErrorKind::Contended => {}
             Err(error) => tracing::debug!("cannot renew the lanes of the outbox: {error}"),
         }
-        tokio::time::sleep(lease / 4).await;
+        tokio::select! {
+            () = end.wait() => {}
+            () = tokio::time::sleep(lease / 4) => {}
+        }
     }
 }
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 use oncebox_core::outbox::{KeepSent, OutboxStore};
 use oncebox_core::queue::QueueStore;
 use oncebox_core::{Clock, Sink, SinkError, SinkErrorKind, StoreError, SystemClock};
-
 use tokio::task::JoinSet;
 
 use super::bounds::RelayBounds;
@@ -178,7 +177,9 @@ impl<S: OutboxStore + QueueStore, K: Sink> Relay<S, K> {
         for number in 0..shared.bounds.workers {
             workers.spawn(Worker::new(Arc::clone(&shared), number).run());
         }
-        let mut hold = Box::pin(lanes::hold(&own, queue, owner, shared.bounds.lease, &shared.lanes, &shared.stats));
+        let end = Stop::default();
+        let (lease, held, stats) = (shared.bounds.lease, &shared.lanes, &shared.stats);
+        let mut hold = Box::pin(lanes::hold(&own, queue, owner, lease, held, stats, &end));
         let broken = tokio::select! {
             biased;
             () = &mut shutdown => {
@@ -205,7 +206,9 @@ impl<S: OutboxStore + QueueStore, K: Sink> Relay<S, K> {
                 Drained::DeadlinePassed
             }
         };
-        // It may stand still in the middle of a renewal, with the connection in hand.
+        // A renewal that is under way has the connection in hand: it is waited for, and only then is there one to leave with.
+        end.set();
+        let _ = tokio::time::timeout(CLOSE_MAX, &mut hold).await;
         drop(hold);
         let left = tokio::time::timeout(CLOSE_MAX, lanes::leave(&own, queue, owner)).await;
         if let Ok(Err(error)) = left {
