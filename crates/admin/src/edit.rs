@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use oncebox_core::parked::{Cause, Park, Verdict, Waits};
 use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore, Superseded};
@@ -11,7 +13,6 @@ use serde_json::{Value, json};
 
 use crate::actor::Actor;
 use crate::admin::{Admin, Deed, note_deed};
-use crate::base64;
 use crate::error::Error;
 use crate::view::json_line;
 
@@ -66,7 +67,7 @@ impl<S: QuarantineStore> Admin<S> {
         let detail = json!({
             "row": row, "id": id, "supersedes": supersedes, "key": old.key.to_string(), "new_key": park.key.to_string(),
             "before": json_line(&old.message.payload),
-            "before_base64": json_line(&old.message.payload).is_none().then(|| base64::encode(&old.message.payload)),
+            "before_base64": json_line(&old.message.payload).is_none().then(|| STANDARD.encode(&old.message.payload)),
             "difference": difference,
         });
         let deed =

@@ -33,7 +33,6 @@
 
 mod actor;
 mod admin;
-mod base64;
 mod discard;
 mod drive;
 mod dry_run;

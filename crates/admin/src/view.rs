@@ -1,5 +1,7 @@
 //! A parked message as it is shown and exported.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use oncebox_core::Timestamp;
 use oncebox_core::failure::Class;
 use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore};
@@ -7,7 +9,6 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::admin::{Admin, PAGE};
-use crate::base64;
 use crate::error::Error;
 use crate::meant::Meant;
 
@@ -80,7 +81,7 @@ impl ParkedView {
     pub(crate) fn new(row: &ParkedRow, consumer: &str) -> Self {
         let message = &row.message;
         let payload = json_line(&message.payload);
-        let payload_base64 = payload.is_none().then(|| base64::encode(&message.payload));
+        let payload_base64 = payload.is_none().then(|| STANDARD.encode(&message.payload));
         Self {
             row: row.row,
             consumer: consumer.to_owned(),

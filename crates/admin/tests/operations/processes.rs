@@ -10,6 +10,7 @@ use oncebox_core::Store;
 use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::replay::{ReplayId, ReplayState};
 use oncebox_store_sql::{Postgres, Sqlite};
+use oncebox_testkit::eventually;
 use oncebox_testkit::store::StoreFixture;
 use tokio::process::{Child, Command};
 
@@ -63,10 +64,11 @@ async fn killed_and_succeeded<F: StoreFixture<Store: QuarantineStore>>(
     let what = [kind, place, schema, id.as_str()];
 
     let mut first = spawn(what);
-    while admin.show_replay(replay).await.unwrap().revived < MESSAGES as u64 / 2 {
+    eventually("half are revived", async || {
         assert!(first.try_wait().unwrap().is_none(), "the first driver ended by itself");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+        admin.show_replay(replay).await.unwrap().revived >= MESSAGES as u64 / 2
+    })
+    .await;
     first.kill().await.unwrap();
     let half = admin.show_replay(replay).await.unwrap();
     assert_eq!(half.state, ReplayState::Running, "it was killed in the midst of it: {half:?}");

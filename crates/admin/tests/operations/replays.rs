@@ -4,6 +4,7 @@ use oncebox_admin::{Error, ReplayOptions};
 use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::replay::ReplayState;
 use oncebox_core::{ConsumerId, Message};
+use oncebox_testkit::eventually;
 use oncebox_testkit::store::{Setup, StoreFixture};
 use tokio::task::JoinSet;
 
@@ -75,9 +76,7 @@ where
     let mut tasks = JoinSet::new();
     let driver = admin.clone();
     tasks.spawn(async move { driver.drive(replay, &ada(), &DRIVE).await.unwrap() });
-    while admin.show_replay(replay).await.unwrap().revived < 10 {
-        tokio::time::sleep(DRIVE.poll).await;
-    }
+    eventually("ten are revived", async || admin.show_replay(replay).await.unwrap().revived >= 10).await;
     let paused = admin.pause_replay(replay, &ada()).await.unwrap();
     assert_eq!(paused.state, ReplayState::Paused);
     let ends = tasks.join_all().await;

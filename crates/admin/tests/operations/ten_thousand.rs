@@ -1,11 +1,10 @@
 //! Ten thousand dead letters, replayed by drivers that die and operators who do the same at once.
 
-use std::time::Duration;
-
 use oncebox_admin::{Forecast, ReplayOptions};
 use oncebox_core::Fingerprinter;
 use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::replay::ReplayState;
+use oncebox_testkit::eventually;
 use oncebox_testkit::store::{Setup, StoreFixture};
 use tokio::task::JoinSet;
 
@@ -65,9 +64,8 @@ where
     let mut first = JoinSet::new();
     let driver = admin.clone();
     first.spawn(async move { driver.drive(replay, &ada(), &DRIVE).await.map(drop) });
-    while admin.show_replay(replay).await.unwrap().revived < MESSAGES as u64 / 2 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let is_half = async || admin.show_replay(replay).await.unwrap().revived >= MESSAGES as u64 / 2;
+    eventually("half are revived", is_half).await;
     first.shutdown().await;
     let half = admin.show_replay(replay).await.unwrap();
     assert!(half.canary_passed && half.revived < MESSAGES as u64, "it was killed half-way: {half:?}");
