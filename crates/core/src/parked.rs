@@ -100,17 +100,37 @@ pub trait Parking {
         order_keys: &[&str],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
+    /// Notes that a process waits with a message in hand and does nothing with it. Committed before the wait.
+    fn note_wait(
+        &mut self,
+        consumer: ConsumerId,
+        key: &Key,
+    ) -> impl Future<Output = Result<Waiting, StoreError>> + Send;
+
     /// Notes that a message is about to be handled by a process that may not survive it, and answers how often that
     /// was noted and not [forgotten](Self::forget_starts), this time included. Committed before the handler runs.
-    fn note_start(&mut self, consumer: ConsumerId, key: &Key) -> impl Future<Output = Result<u32, StoreError>> + Send;
-
-    /// Notes that a process waits with a message in hand and does nothing with it, and answers how many starts were
-    /// noted: none, if the note before this one was of a wait too. Whoever dies while waiting dies of something else,
-    /// and so may those have that died before. Committed before the wait.
-    fn note_wait(&mut self, consumer: ConsumerId, key: &Key) -> impl Future<Output = Result<u32, StoreError>> + Send;
+    ///
+    /// Where `waited` was not the first wait since the last start, and nobody noted anything after it, the one before
+    /// it was waiting and never came to its start: it died of something else, so may those have that died before, and
+    /// counting begins anew with this start.
+    fn note_start(
+        &mut self,
+        consumer: ConsumerId,
+        key: &Key,
+        waited: Waiting,
+    ) -> impl Future<Output = Result<u32, StoreError>> + Send;
 
     /// Forgets starts: the process has survived.
     fn forget_starts(&mut self, keys: &[(ConsumerId, Key)]) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// What was known of a message when a process noted that it waits with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Starts that were noted and not forgotten.
+    pub starts: u32,
+    /// Waits since the last start, this one included.
+    pub waits: u32,
 }
 
 /// A message to set aside.

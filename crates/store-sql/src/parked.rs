@@ -7,7 +7,7 @@ use bytes::Bytes;
 use oncebox_core::error::{StoreError, StoreErrorKind};
 use oncebox_core::failure::Class;
 use oncebox_core::key::Key;
-use oncebox_core::parked::{LeasedPark, Park, ParkLease, ParkReceipt, Parking, Verdict};
+use oncebox_core::parked::{LeasedPark, Park, ParkLease, ParkReceipt, Parking, Verdict, Waiting};
 use oncebox_core::planted;
 use oncebox_core::store::ConsumerId;
 use oncebox_core::time::Timestamp;
@@ -123,12 +123,24 @@ impl<D: Dialect> Parking for SqlTx<D> {
         bounded(patience, call.execute(db)).await.map(drop)
     }
 
-    async fn note_start(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
-        self.count_starts("note a start", |parked| &parked.note_start, consumer, key).await
+    async fn note_wait(&mut self, consumer: ConsumerId, key: &Key) -> Result<Waiting, StoreError> {
+        let patience = self.patience();
+        let (queries, now, db) = self.parts();
+        let call = Call::new("note a wait", &queries.parked.note_wait);
+        let call = call.value(now).value(consumer.0).value(key.as_bytes());
+        let rows = bounded(patience, call.fetch(db)).await?;
+        let mut row = rows.into_iter().next().ok_or_else(|| corrupt("no count of waits"))?;
+        Ok(Waiting { starts: row.int()?, waits: row.int()? })
     }
 
-    async fn note_wait(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
-        self.count_starts("note a wait", |parked| &parked.note_wait, consumer, key).await
+    async fn note_start(&mut self, consumer: ConsumerId, key: &Key, waited: Waiting) -> Result<u32, StoreError> {
+        let patience = self.patience();
+        let (queries, now, db) = self.parts();
+        let waits = i32::try_from(waited.waits).unwrap_or(i32::MAX);
+        let call = Call::new("note a start", &queries.parked.note_start);
+        let call = call.value(now).value(consumer.0).value(key.as_bytes()).value(waits);
+        let rows = bounded(patience, call.fetch(db)).await?;
+        rows.into_iter().next().ok_or_else(|| corrupt("no count of starts"))?.int()
     }
 
     async fn forget_starts(&mut self, keys: &[(ConsumerId, Key)]) -> Result<(), StoreError> {
@@ -141,22 +153,6 @@ impl<D: Dialect> Parking for SqlTx<D> {
             .column(keys.iter().map(|(consumer, _)| Some(consumer.0)))
             .column(keys.iter().map(|(_, key)| Some(key.as_bytes())));
         bounded(patience, call.execute(db)).await.map(drop)
-    }
-}
-
-impl<D: Dialect> SqlTx<D> {
-    async fn count_starts(
-        &mut self,
-        attempted: &'static str,
-        query: impl Fn(&ParkedQueries) -> &Query,
-        consumer: ConsumerId,
-        key: &Key,
-    ) -> Result<u32, StoreError> {
-        let patience = self.patience();
-        let (queries, now, db) = self.parts();
-        let call = Call::new(attempted, query(&queries.parked)).value(now).value(consumer.0).value(key.as_bytes());
-        let rows = bounded(patience, call.fetch(db)).await?;
-        rows.into_iter().next().ok_or_else(|| corrupt("no count of starts"))?.int()
     }
 }
 

@@ -8,7 +8,7 @@ use super::queue::micros;
 use super::store::{MemoryStore, MemoryTx};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
-use crate::parked::{LeasedPark, Park, ParkLease, ParkReceipt, Parking, Verdict, Waits};
+use crate::parked::{LeasedPark, Park, ParkLease, ParkReceipt, Parking, Verdict, Waiting, Waits};
 use crate::replay::ReplayId;
 use crate::store::ConsumerId;
 use crate::time::Timestamp;
@@ -18,16 +18,8 @@ use crate::time::Timestamp;
 pub(super) struct Parked {
     /// By their number, which is the order in which they were parked.
     pub(super) rows: BTreeMap<i64, Row>,
-    starts: HashMap<(ConsumerId, Key), Starts>,
+    starts: HashMap<(ConsumerId, Key), Waiting>,
     next_row: i64,
-}
-
-/// The starts of one message.
-#[derive(Clone, Copy, Debug, Default)]
-struct Starts {
-    count: u32,
-    /// The newest note is of a wait.
-    waits: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -123,7 +115,7 @@ pub(super) fn take(db: &mut MemoryDb, id: i64, mut row: Row, until: i64) -> Leas
 }
 
 /// Replaces a count of starts, undoably.
-fn set_starts(db: &mut MemoryDb, place: (ConsumerId, Key), after: Option<Starts>) {
+fn set_starts(db: &mut MemoryDb, place: (ConsumerId, Key), after: Option<Waiting>) {
     db.change(move |state| {
         let starts = &mut state.parked.starts;
         let before = match after {
@@ -304,22 +296,23 @@ impl Parking for MemoryTx {
         Ok(())
     }
 
-    async fn note_start(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
-        let db = self.usable("note a start")?;
-        let place = (consumer, key.clone());
-        let before = db.state().parked.starts.get(&place).copied().unwrap_or_default();
-        let count = before.count.saturating_add(1);
-        set_starts(db, place, Some(Starts { count, waits: false }));
-        Ok(count)
-    }
-
-    async fn note_wait(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
+    async fn note_wait(&mut self, consumer: ConsumerId, key: &Key) -> Result<Waiting, StoreError> {
         let db = self.usable("note a wait")?;
         let place = (consumer, key.clone());
         let before = db.state().parked.starts.get(&place).copied().unwrap_or_default();
-        let count = if before.waits { 0 } else { before.count };
-        set_starts(db, place, Some(Starts { count, waits: true }));
-        Ok(count)
+        let waiting = Waiting { waits: before.waits.saturating_add(1), ..before };
+        set_starts(db, place, Some(waiting));
+        Ok(waiting)
+    }
+
+    async fn note_start(&mut self, consumer: ConsumerId, key: &Key, waited: Waiting) -> Result<u32, StoreError> {
+        let db = self.usable("note a start")?;
+        let place = (consumer, key.clone());
+        let before = db.state().parked.starts.get(&place).copied().unwrap_or_default();
+        let cleared = waited.waits > 1 && before.waits == waited.waits;
+        let starts = if cleared { 1 } else { before.starts.saturating_add(1) };
+        set_starts(db, place, Some(Waiting { starts, waits: 0 }));
+        Ok(starts)
     }
 
     async fn forget_starts(&mut self, keys: &[(ConsumerId, Key)]) -> Result<(), StoreError> {

@@ -3,7 +3,7 @@
 //! ```text
 //!  delivered 3 times ─▶ suspect ─▶ note a wait ─▶ (wait) ─▶ note a start ─▶ run alone ─▶ forget
 //!                                     │                        │
-//!                     died here: cleared, count from 0         └ died here: one more; after 5 parked for a person
+//!            died here: the next start is counted as the first └ died here: one more; after 5 parked for a person
 //! ```
 //!
 //! A process that dies leaves no verdict, so its messages come again, the killer and its neighbours alike. One that has
@@ -41,15 +41,6 @@ pub(super) fn is_suspect<S: ConsumerStore, R>(work: &Work<S, R>) -> bool {
     work.delivery.count.is_some_and(|count| count >= SUSPECT_FROM)
 }
 
-/// What is noted of a suspect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Note {
-    /// A process has it in hand and does nothing with it.
-    Wait,
-    /// Its handler runs next.
-    Start,
-}
-
 impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
     /// Runs one suspect, alone in its transaction and the only one in its process.
     pub(super) async fn run_suspect(
@@ -64,17 +55,27 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
         let Some(Ok(key)) = key else { return self.run_group(group, groups).await };
         Stats::add(&engine.stats.suspects, 1);
         let key = (engine.records.own, key);
-        let died = match self.note(&key, Note::Wait).await {
+        let waited = match self.note(async |tx| tx.note_wait(key.0, &key.1).await).await {
             Err(error) => return self.broken(group, error, During::Engine, groups).await,
-            Ok(died) => died,
+            Ok(waited) => waited,
         };
-        if died >= WAIT_FROM {
+        if waited.starts >= WAIT_FROM {
+            // Another process may be waiting with a copy. It comes to its start before we do, unless it is dead.
+            let wait = engine.bounds.suspect_wait * if waited.waits > 1 { 2 } else { 1 };
             tokio::select! {
                 biased;
                 // The note stays and clears it: a guilty one is found a few deaths later.
                 () = engine.stopping() => return self.give_back(group.works).await,
-                () = tokio::time::sleep(engine.bounds.suspect_wait) => {}
+                () = tokio::time::sleep(wait) => {}
             }
+        }
+        let started = self.note(async |tx| tx.note_start(key.0, &key.1, waited).await).await;
+        let died = match started {
+            Err(error) => return self.broken(group, error, During::Engine, groups).await,
+            Ok(starts) => starts.saturating_sub(1),
+        };
+        if let Err(error) = crashpoint("started").await {
+            return self.broken(group, error, During::Engine, groups).await;
         }
         if died >= engine.bounds.starts_max && !planted::is("starts-not-counted") {
             let failure = Failure::permanent(format!("the process died {died} times while it was handled alone"));
@@ -82,34 +83,26 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             if let Some(work) = group.works.pop() {
                 self.failed(work, &failure).await;
             }
-            return self.forget_start(&key).await;
+        } else {
+            self.run_group(group, groups).await;
         }
-        match self.note(&key, Note::Start).await {
-            Err(error) => self.broken(group, error, During::Engine, groups).await,
-            Ok(_) => {
-                self.run_group(group, groups).await;
-                self.forget_start(&key).await;
-            }
-        }
+        self.forget_start(&key).await;
     }
 
-    /// Answers how many processes have died of it, as far as is known, this start included.
-    async fn note(&mut self, key: &(ConsumerId, Key), note: Note) -> Result<u32, StoreError> {
+    /// Commits what `note` writes, in a transaction of its own.
+    async fn note<T>(&mut self, note: impl AsyncFnOnce(&mut S::Tx) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let session = match self.session.take() {
             Some(session) => session,
             None => self.engine.store.connect().await?,
         };
         let mut tx = session.begin(self.engine.bounds.lock_wait_alone).await?;
-        let noted = match note {
-            Note::Wait => tx.note_wait(key.0, &key.1).await,
-            Note::Start => tx.note_start(key.0, &key.1).await,
-        };
+        let noted = note(&mut tx).await;
         // Counted in the transaction of its handler, a start would vanish with the process.
-        let noted = match (noted, planted::is("start-in-handler-transaction")) {
-            (Ok(starts), false) => match tx.commit().await {
+        match (noted, planted::is("start-in-handler-transaction")) {
+            (Ok(noted), false) => match tx.commit().await {
                 Ended::Committed(session) => {
                     self.session = Some(session);
-                    Ok(starts)
+                    Ok(noted)
                 }
                 Ended::RolledBack { session, error } => {
                     self.session = session;
@@ -125,11 +118,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
                 self.session = tx.rollback().await;
                 noted
             }
-        };
-        if note == Note::Start {
-            crashpoint("started").await?;
         }
-        noted
     }
 
     /// Best effort: a note that stays makes the message a suspect for one start less.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use oncebox::memory::{MemoryReceipt, MemorySource};
-use oncebox::parked::Parking;
+use oncebox::parked::{Parking, Waiting};
 use oncebox::source::SourceCapabilities;
 use oncebox::{
     Class, ConsumerName, Context, Delivery, Ended, Key, Outcome, Queue, Release, Session, Source, SourceError, Store,
@@ -54,7 +54,7 @@ impl<S: Store> Source<S> for Told {
 async fn start_and_die<F: EngineFixture>(setup: &Setup<F>, id: &str) -> u32 {
     let consumer = setup.store.consumer(&ConsumerName::new("c").unwrap()).await.unwrap();
     let mut tx = setup.store.connect().await.unwrap().begin(Duration::from_secs(5)).await.unwrap();
-    let starts = tx.note_start(consumer, &Key::id(id).unwrap()).await.unwrap();
+    let starts = tx.note_start(consumer, &Key::id(id).unwrap(), Waiting::default()).await.unwrap();
     assert!(matches!(tx.commit().await, Ended::Committed(_)));
     starts
 }
@@ -96,7 +96,7 @@ pub(crate) async fn what_dies_while_it_only_waits_is_blamed_on_nobody<F: EngineF
     // As it is left by a process that was killed while it waited.
     let consumer_id = setup.store.consumer(&ConsumerName::new("c").unwrap()).await.unwrap();
     let mut tx = setup.store.connect().await.unwrap().begin(Duration::from_secs(5)).await.unwrap();
-    assert_eq!(tx.note_wait(consumer_id, &Key::id("innocent").unwrap()).await.unwrap(), 5);
+    assert_eq!(tx.note_wait(consumer_id, &Key::id("innocent").unwrap()).await.unwrap().starts, 5);
     assert!(matches!(tx.commit().await, Ended::Committed(_)));
     let one = consumer("c", &setup.store, source.clone()).on("noted", write::<F>);
     let seen = run_until(one, "it is settled", async |_| source.source.backlog() == 0).await;

@@ -242,6 +242,7 @@ impl Dialect for PostgresDialect {
         Migration { version: 4, name: "versions", sql: include_str!("../migrations/postgres/0004_versions.sql") },
         Migration { version: 5, name: "operators", sql: include_str!("../migrations/postgres/0005_operators.sql") },
         Migration { version: 6, name: "outbox", sql: include_str!("../migrations/postgres/0006_outbox.sql") },
+        Migration { version: 7, name: "waits", sql: include_str!("../migrations/postgres/0007_waits.sql") },
     ];
 
     fn place(&self) -> &str {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox_core::parked::{LeasedPark, Park, ParkLease, ParkReceipt, ParkStore, Parking, Verdict};
+use oncebox_core::parked::{LeasedPark, Park, ParkLease, ParkReceipt, ParkStore, Parking, Verdict, Waiting};
 use oncebox_core::{ConsumerId, Key, StoreError};
 
 use super::plan::Fault;
@@ -54,12 +54,12 @@ impl<S: ParkStore> Parking for FaultyTx<S> {
         on_transaction!(self, "wake-gaps", self.inner.wake_gaps(consumer, order_keys))
     }
 
-    async fn note_start(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
-        on_transaction!(self, "note-start", self.inner.note_start(consumer, key))
+    async fn note_wait(&mut self, consumer: ConsumerId, key: &Key) -> Result<Waiting, StoreError> {
+        on_transaction!(self, "note-wait", self.inner.note_wait(consumer, key))
     }
 
-    async fn note_wait(&mut self, consumer: ConsumerId, key: &Key) -> Result<u32, StoreError> {
-        on_transaction!(self, "note-wait", self.inner.note_wait(consumer, key))
+    async fn note_start(&mut self, consumer: ConsumerId, key: &Key, waited: Waiting) -> Result<u32, StoreError> {
+        on_transaction!(self, "note-start", self.inner.note_start(consumer, key, waited))
     }
 
     async fn forget_starts(&mut self, keys: &[(ConsumerId, Key)]) -> Result<(), StoreError> {

@@ -101,6 +101,7 @@ macro_rules! parked_suite {
             starts_of_other_keys_and_consumers_stay_apart,
             starts_noted_at_once_are_all_counted,
             a_death_while_waiting_clears_the_starts,
+            those_who_wait_at_the_same_time_clear_nothing,
 
             rows_that_wait_for_a_gap_are_counted,
             rows_that_wait_for_a_gap_are_woken,
