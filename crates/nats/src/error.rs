@@ -55,7 +55,7 @@ pub(crate) fn connect(error: &async_nats::ConnectError) -> Trouble {
     match error.kind() {
         ConnectErrorKind::ServerParse => Trouble::setting("the address cannot be read; write nats://host:port"),
         ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
-            Trouble::setting("the server refuses the credentials")
+            Trouble::setting("the server refuses the credentials; check the user name and the password or token in the URL")
         }
         ConnectErrorKind::Tls => Trouble::setting("TLS cannot be set up; check the certificates on both sides"),
         ConnectErrorKind::Dns => Trouble::later("the host name cannot be resolved"),
@@ -63,7 +63,7 @@ pub(crate) fn connect(error: &async_nats::ConnectError) -> Trouble {
         ConnectErrorKind::Io => {
             // The operating system's words: refused, reset, unreachable.
             let why = error.source().map_or_else(|| "the connection failed".to_owned(), ToString::to_string);
-            Trouble::later(why)
+            Trouble::later(format!("{why}; check the address, and that the server runs"))
         }
         ConnectErrorKind::MaxReconnects => Trouble::later("the client gave up connecting"),
     }

@@ -60,7 +60,10 @@ impl From<Error> for Trouble {
                      property or a header name that is not UTF-8: move it elsewhere",
                 );
             }
-            // Sockets, heartbeats, a channel or connection that is gone already: all pass.
+            ErrorKind::IOError(error) => {
+                return Self::unavailable(format!("{error}; check the address, and that the broker runs"));
+            }
+            // Heartbeats, a channel or connection that is gone already: all pass.
             _ => return Self::unavailable(error.to_string()),
         };
         let text = said.get_message().as_str();
@@ -79,7 +82,16 @@ impl From<Error> for Trouble {
             ) => TroubleKind::Configuration,
             _ => TroubleKind::Unavailable,
         };
-        Self { kind, reason: format!("the broker answered {}", Shown(text)) }
+        let advice = match said.kind() {
+            AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) if text.contains("Login was refused") => {
+                "; check the user name and the password in the URL"
+            }
+            AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => "; give the user of the URL that permission",
+            AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) => "; check the virtual host in the URL, and the user's rights",
+            AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) if !is_away => "; create it first, or ask for it with declare()",
+            _ => "",
+        };
+        Self { kind, reason: format!("the broker answered {}{advice}", Shown(text)) }
     }
 }
 

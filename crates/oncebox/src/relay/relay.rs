@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::bounds::RelayBounds;
 use super::lanes::{self, Lanes};
-use super::pauses::Pauses;
+use super::pauses::{Back, Pauses};
 use super::stats::RelayStats;
 use super::worker::Worker;
 use crate::consumer::{Drained, Stop};
@@ -76,8 +76,10 @@ pub(super) struct Shared<S, K> {
 impl<S, K> Shared<S, K> {
     /// A destination works.
     pub(super) fn works(&self, topic: &str) {
-        if let Some(away) = self.pauses.works(topic) {
-            tracing::info!(topic, "messages to {topic} are published again, after {away:.1?}");
+        if let Some(Back { after, is_last }) = self.pauses.works(topic) {
+            if is_last {
+                tracing::info!(topic, "messages to {topic} are published again, after {after:.1?}");
+            }
             if self.pauses.is_empty() {
                 self.stats.set_waiting_for(None);
             }

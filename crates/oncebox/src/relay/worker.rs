@@ -17,7 +17,7 @@ use oncebox_core::queue::HeldLane;
 use oncebox_core::{Outgoing, Sink, SinkError, SinkErrorKind, StoreError, StoreErrorKind, planted};
 use tokio::time::Instant;
 
-use super::pauses::Failing;
+use super::pauses::{Cause, Failing};
 use super::relay::Shared;
 use super::rounds::{HeldUp, rounds};
 use super::stats::RelayStats;
@@ -186,10 +186,11 @@ impl<S: OutboxStore, K: Sink> Worker<S, K> {
                 );
                 self.settled.refused.push((row.receipt, error.reason().to_owned()));
             }
-            _ => {
+            kind => {
                 RelayStats::add(&shared.stats.failed, 1);
                 held_up.by_topic(row);
-                if shared.pauses.failed(topic) == Failing::New {
+                let cause = if kind == SinkErrorKind::Unavailable { Cause::Away } else { Cause::Own };
+                if shared.pauses.failed(topic, cause) == Failing::New {
                     tracing::warn!(topic, "cannot publish to {topic}; its messages wait in the outbox: {error}");
                     shared.stats.set_waiting_for(Some(error.to_string()));
                 }
