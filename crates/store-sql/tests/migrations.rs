@@ -27,7 +27,7 @@ async fn ten_processes_start_at_once_on_postgres() {
         starts.spawn(Postgres::builder(&place.url).schema(&place.schema).connect());
     }
     all(starts).await;
-    assert_eq!(place.count("migrations").await, 6);
+    assert_eq!(place.count("migrations").await, 7);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -38,7 +38,7 @@ async fn ten_processes_start_at_once_on_sqlite() {
         starts.spawn(Sqlite::open(place.path()));
     }
     all(starts).await;
-    assert_eq!(place.count("oncebox_migrations").await, 6);
+    assert_eq!(place.count("oncebox_migrations").await, 7);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,7 +77,7 @@ async fn a_check_makes_nothing() {
     let place = SqlitePlace::new();
     let error = Sqlite::builder(place.path()).migrate(Migrate::Check).open().await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Configuration);
-    assert!(error.to_string().contains("version 0 and 6 is needed"), "{error}");
+    assert!(error.to_string().contains("version 0 and 8 is needed"), "{error}");
     let Some(place) = PostgresPlace::or_skip("a_check_makes_nothing") else { return };
     let builder = Postgres::builder(&place.url).schema(&place.schema).migrate(Migrate::Check);
     assert_eq!(builder.connect().await.unwrap_err().kind(), StoreErrorKind::Configuration);
@@ -87,19 +87,19 @@ async fn a_check_makes_nothing() {
 async fn a_newer_schema_is_accepted_if_it_begins_as_ours() {
     let place = SqlitePlace::new();
     drop(place.open().await);
-    place.run("insert into oncebox_migrations (version, name, checksum) values (7, 'later', 'x')").await;
-    assert_eq!(place.open().await.schema_check().await.unwrap().applied, 7);
+    place.run("insert into oncebox_migrations (version, name, checksum) values (9, 'later', 'x')").await;
+    assert_eq!(place.open().await.schema_check().await.unwrap().applied, 9);
     let Some(place) = PostgresPlace::or_skip("a_newer_schema_is_accepted_if_it_begins_as_ours") else { return };
     drop(place.open().await);
-    place.run("insert into migrations (version, name, checksum) values (7, 'later', 'x')").await;
-    assert_eq!(place.open().await.schema_check().await.unwrap().applied, 7);
+    place.run("insert into migrations (version, name, checksum) values (9, 'later', 'x')").await;
+    assert_eq!(place.open().await.schema_check().await.unwrap().applied, 9);
 }
 
 #[tokio::test]
 async fn a_migration_that_was_changed_or_left_out_is_refused() {
     for (change, expected) in [
         ("update oncebox_migrations set checksum = 'x' where version = 2", "migration 2 (queue) is not the one"),
-        ("update oncebox_migrations set version = 9 where version = 6", "migration 6 was never applied, but 9 was"),
+        ("update oncebox_migrations set version = 9 where version = 8", "migration 8 was never applied, but 9 was"),
     ] {
         let place = SqlitePlace::new();
         drop(place.open().await);
