@@ -99,6 +99,8 @@ pub enum Fault {
     Lost,
     /// It is not done, because someone else is in the way. A source fails as with `BeforeDoing`.
     Contended,
+    /// It is not done, and will not be before a person has changed something. A source fails as with `BeforeDoing`.
+    Misconfigured,
     /// It is done after this long.
     Delay(Duration),
     /// A commit whose answer is lost at once, and that the other side makes this long after. Its doubt is resolved when
