@@ -43,7 +43,7 @@ pub(super) async fn handle<S: ConsumerStore, Src: Source<S>>(
     judged: &mut Judged,
     marks: bool,
 ) -> Result<(S::Tx, Gathered), Stop<S>> {
-    let mut waiting = VecDeque::from(turns(works, &judged.fresh, engine.order.is_kept()));
+    let mut waiting = VecDeque::from(turns(works, &judged.fresh, engine.in_sequence()));
     let mut left = Gathered::default();
     let mut since_mark: Option<Vec<Turn<S>>> = None;
     let mut at_mark = left.size();
