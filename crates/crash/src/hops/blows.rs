@@ -23,6 +23,8 @@ pub(super) struct Blows {
     progress_then: u64,
     pub(super) broker_kills: u64,
     halt: Option<Halt>,
+    /// No more.
+    is_healed: bool,
     stops: u64,
     last_second: Instant,
     pub(super) relay_kills: Vec<RelayKill>,
@@ -61,6 +63,7 @@ impl Blows {
             progress_then: 0,
             broker_kills: 0,
             halt: None,
+            is_healed: false,
             stops: 0,
             last_second: Instant::now(),
             relay_kills: Vec::new(),
@@ -120,7 +123,7 @@ impl Blows {
     /// A process said something that matters here.
     pub(super) fn heed(&mut self, note: &Note, crew: &mut Crew) -> anyhow::Result<()> {
         match (note, &mut self.halt) {
-            (Note::Stopped(relay), None) => {
+            (Note::Stopped(relay), None) if !self.is_healed => {
                 crew.tally.stops += 1;
                 self.broker_kills += 1;
                 self.halt = Some(Halt { relay: *relay, phase: Phase::Stopped });
@@ -128,7 +131,7 @@ impl Blows {
                 self.under_way.spawn(async move { broker.kill().await });
                 Ok(())
             }
-            (Note::Stopped(relay), Some(_)) => crew.resume(*relay),
+            (Note::Stopped(relay), _) => crew.resume(*relay),
             (Note::LanesLost(relay), Some(halt)) if halt.relay == *relay => {
                 // It need not be waited for any longer.
                 if matches!(halt.phase, Phase::GoesOn(_)) {
@@ -189,12 +192,16 @@ impl Blows {
     }
 
     /// Ends what is under way, so that the broker is there.
-    pub(super) async fn heal(&mut self) -> anyhow::Result<()> {
+    pub(super) async fn heal(&mut self, crew: &Crew) -> anyhow::Result<()> {
+        self.is_healed = true;
         while let Some(ended) = self.under_way.join_next().await {
             ended??;
         }
         match self.halt.take() {
-            Some(Halt { phase: Phase::Stopped | Phase::GoesOn(_), .. }) => self.broker.restart().await,
+            Some(Halt { phase: Phase::Stopped | Phase::GoesOn(_), relay }) => {
+                crew.resume(relay)?;
+                self.broker.restart().await
+            }
             _ => Ok(()),
         }
     }

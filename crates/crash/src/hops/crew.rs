@@ -56,7 +56,7 @@ const RELAY_PASSES: u32 = 4;
 const CONSUMER_PASSES: u32 = 30;
 
 /// One that ended by itself, as processes do that find no broker at their start, is followed by another after this long.
-const REHIRE: Duration = Duration::from_millis(300);
+const REHIRE: Duration = Duration::from_millis(500);
 
 /// More ends than this by themselves, and nothing works.
 const OWN_DEATHS_MAX: u64 = 2_000;
@@ -166,8 +166,11 @@ impl Crew {
         Ok(None)
     }
 
-    /// Fills places whose time has come.
+    /// Fills places whose time has come, and lets nobody stay stopped where nobody is to be hurt any more.
     pub(super) fn tend(&mut self) -> anyhow::Result<()> {
+        if !self.doomed {
+            self.hands.values().try_for_each(|hand| hand.process.signal(Signal::CONT))?;
+        }
         let now = Instant::now();
         let (due, later) = std::mem::take(&mut self.vacant).into_iter().partition(|(at, ..)| *at <= now);
         self.vacant = later;

@@ -79,7 +79,8 @@ impl HopsRow {
     }
 
     fn two_hops(broker: BrokerKind, store: StoreKind) -> Self {
-        Self { kills: 40, broker_kills: 5, ..Self::new(broker, store, Shape::TwoHops, Trouble::Kill) }
+        let row = Self::new(broker, store, Shape::TwoHops, Trouble::Kill);
+        Self { kills: 40, broker_kills: 5, messages_min: 150, ..row }
     }
 
     fn stops(broker: BrokerKind) -> Self {

@@ -127,7 +127,7 @@ pub(crate) async fn run(
                     let tired = started.elapsed() > hurt_max || stalled;
                     if (left == 0 && made >= row.messages_min) || tired {
                         missing = left;
-                        blows.heal().await?;
+                        blows.heal(&crew).await?;
                         crew.spare();
                         demand.enough.store(true, SeqCst);
                         progress.changed = Instant::now();
