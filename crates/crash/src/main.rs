@@ -8,7 +8,7 @@
 //!                                   fleet and blows: kill, stop, cut, crash, fill
 //! ```
 //!
-//! Run it with `scripts/crash-matrix`. Beside the processes it runs seeds of the simulation, `oncebox-sim`.
+//! The rows of `hops` go on from there: outbox, relays, real brokers. Run it with `scripts/crash-matrix`. Beside the processes it runs seeds of the simulation, `oncebox-sim`.
 
 mod audit;
 mod blows;
@@ -120,7 +120,11 @@ async fn main() -> anyhow::Result<ExitCode> {
     match Command::parse() {
         Command::Worker => worker::run().await.map(|()| ExitCode::SUCCESS),
         Command::Hand => hops::run_hand().await.map(|()| ExitCode::SUCCESS),
-        Command::Run(args) => matrix(args).await,
+        // Servers are stopped with what holds them: an interrupted run leaves none behind.
+        Command::Run(args) => tokio::select! {
+            ended = matrix(args) => ended,
+            () = oncebox::shutdown::signal() => anyhow::bail!("the matrix was interrupted"),
+        },
     }
 }
 
@@ -134,7 +138,8 @@ async fn matrix(args: Args) -> anyhow::Result<ExitCode> {
     let rows: Vec<Row> = row::matrix().into_iter().filter(|row| wanted(&row.name)).collect();
     let bugs = if args.no_planted { Vec::new() } else { planted::bugs() };
     let bugs: Vec<_> = bugs.into_iter().filter(|(bug, _)| wanted(&format!("planted {bug}"))).collect();
-    let hops: Vec<HopsRow> = hops::matrix().into_iter().filter(|row| wanted(&row.name)).collect();
+    let hops: Vec<HopsRow> =
+        hops::matrix(args.profile.factor() > 1).into_iter().filter(|row| wanted(&row.name)).collect();
     let hop_bugs = if args.no_planted { Vec::new() } else { hops::bugs() };
     let hop_bugs: Vec<_> = hop_bugs.into_iter().filter(|(name, ..)| wanted(&format!("planted {name}"))).collect();
     if rows.is_empty() && bugs.is_empty() && hops.is_empty() && hop_bugs.is_empty() && !wanted("simulation") {

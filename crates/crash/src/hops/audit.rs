@@ -55,7 +55,7 @@ pub(super) async fn audit(
         wire: line.tap().await?.iter().map(read).collect::<anyhow::Result<_>>()?,
     };
     let mut findings = judge(&facts);
-    findings.stuck = left.outbox + left.parked + line.lag().await.unwrap_or(0) * u64::from(two);
+    findings.stuck = left.outbox + left.parked + if two { line.lag().await? } else { 0 };
     let mut waits = Vec::new();
     if let Place::Postgres { .. } = place {
         let ended = tables::ended(place);

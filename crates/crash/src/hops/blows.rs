@@ -26,6 +26,8 @@ pub(super) struct Blows {
     /// No more.
     is_healed: bool,
     stops: u64,
+    /// Stopped relays that found their lanes with a new owner when they went on.
+    pub(super) fenced: u64,
     last_second: Instant,
     pub(super) relay_kills: Vec<RelayKill>,
 }
@@ -65,6 +67,7 @@ impl Blows {
             halt: None,
             is_healed: false,
             stops: 0,
+            fenced: 0,
             last_second: Instant::now(),
             relay_kills: Vec::new(),
         }
@@ -134,6 +137,7 @@ impl Blows {
             (Note::Stopped(relay), _) => crew.resume(*relay),
             (Note::LanesLost(relay), Some(halt)) if halt.relay == *relay => {
                 // It need not be waited for any longer.
+                self.fenced += 1;
                 if matches!(halt.phase, Phase::GoesOn(_)) {
                     halt.phase = Phase::GoesOn(Instant::now() - FINDS_OUT);
                 }

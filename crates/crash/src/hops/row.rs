@@ -135,8 +135,9 @@ impl HopsRow {
     }
 }
 
-/// Two hops through each broker, relays that stop past their lease at each, ten relays of which one dies every second.
-pub(crate) fn matrix() -> Vec<HopsRow> {
+/// Two hops through each broker, relays that stop past their lease at each, ten relays of which one dies every second. The
+/// last two on more brokers and stores where there is time for it.
+pub(crate) fn matrix(all: bool) -> Vec<HopsRow> {
     use BrokerKind::{Kafka, Nats, RabbitMq};
     use StoreKind::{Postgres, Sqlite};
     let mut rows = vec![HopsRow::two_hops(Nats, Sqlite)];
@@ -145,6 +146,12 @@ pub(crate) fn matrix() -> Vec<HopsRow> {
         rows.push(HopsRow::stops(broker));
     }
     rows.push(HopsRow::ten_relays(Nats));
+    if all {
+        for broker in [RabbitMq, Kafka] {
+            rows.push(HopsRow::two_hops(broker, Sqlite));
+            rows.push(HopsRow::ten_relays(broker));
+        }
+    }
     rows
 }
 

@@ -13,7 +13,7 @@ use super::blows::Blows;
 use super::crew::Crew;
 use super::hand::{HandJob, Role};
 use super::line::Line;
-use super::row::{BrokerKind, HopsRow, Shape};
+use super::row::{BrokerKind, HopsRow, Shape, Trouble};
 use super::tables::{self, State, Watch};
 use super::{generator, writer};
 use crate::feed::Feed;
@@ -147,7 +147,8 @@ pub(crate) async fn run(
     let Audit { mut findings, waits, published } =
         audit(row, &place, &line, folder.path(), &blows.relay_kills, left).await.context("cannot audit")?;
     findings.hung_workers = hung as u64;
-    findings.missing_faults = missing;
+    // Stops that nobody was fenced off by have shown nothing.
+    findings.missing_faults = missing + u64::from(row.trouble == Trouble::Stop && blows.fenced == 0);
     Ok(Ran {
         tally,
         cuts: 0,
