@@ -56,7 +56,7 @@ const RELAY_PASSES: u32 = 4;
 const CONSUMER_PASSES: u32 = 30;
 
 /// One that ended by itself, as processes do that find no broker at their start, is followed by another after this long.
-const REHIRE: Duration = Duration::from_millis(500);
+const REHIRE: Duration = Duration::from_secs(1);
 
 /// More ends than this by themselves, and nothing works.
 const OWN_DEATHS_MAX: u64 = 2_000;

@@ -166,6 +166,11 @@ pub(crate) fn bugs() -> Vec<(&'static str, &'static str, HopsRow)> {
         ("relay-deletes-first", "relay-deletes-first", HopsRow { kills: 30, broker_kills: 3, ..relays(Trouble::Kill) }),
         ("relay-settles-without-epoch", "relay-settles-without-epoch", HopsRow::stops(Nats)),
         ("kafka-offset-past-unfinished", "kafka-offset-past-unfinished", two(Kafka, 20)),
+        (
+            "events-not-undone",
+            "events-not-undone",
+            HopsRow { messages_min: 600, ..HopsRow::new(RabbitMq, Postgres, Shape::TwoHops, Trouble::None) },
+        ),
         ("ack-before-commit on nats", "ack-before-commit", two(Nats, 20)),
         ("ack-before-commit on rabbitmq", "ack-before-commit", two(RabbitMq, 30)),
     ]
