@@ -338,7 +338,8 @@ async fn fence(
         .column(held.iter().map(|held| Some(held.lane.0)))
         .column(held.iter().map(|held| Some(held.epoch)));
     let ours = call.fetch(db).await?.len() == held.len();
-    if ours || planted::is("no-fence") { Ok(()) } else { Err(lane_lost(attempted)) }
+    let unchecked = planted::is("no-fence") || planted::is("relay-settles-without-epoch");
+    if ours || unchecked { Ok(()) } else { Err(lane_lost(attempted)) }
 }
 
 /// Wakes what waits behind rows that are about to go. Their lanes are kept: nobody notes that more wait behind them.

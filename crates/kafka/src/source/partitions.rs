@@ -283,6 +283,7 @@ impl Partition {
         let first = |offset: Option<i64>| offset.unwrap_or(i64::MAX);
         let waiting = first(self.waiting.first_key_value().map(|(offset, _)| *offset));
         let out = first(self.out.first_key_value().map(|(offset, _)| *offset));
+        let out = if planted::is("kafka-offset-past-unfinished") { i64::MAX } else { out };
         self.next.map(|next| next.min(waiting).min(out))
     }
 }
