@@ -58,6 +58,8 @@ impl Process {
     ) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
         command.arg(verb).env(JOB, serde_json::to_string(job)?).env("ONCEBOX_PLANTED", bug.unwrap_or(""));
+        // Its last words are to say what happened, not where.
+        command.env("RUST_BACKTRACE", "0");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().context("cannot start a process")?;
         let stdin = child.stdin.take();
