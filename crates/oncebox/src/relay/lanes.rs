@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use oncebox_core::outbox::OutboxStore;
 use oncebox_core::queue::{HeldLane, HeldLanes, LaneRequest, QueueId, QueueStore, QueueTx};
