@@ -13,9 +13,9 @@ use oncebox::{
     Context, Ended, Event, Failure, Guarantee, Message, MessageId, OrderBy, Outcome, Outgoing, Relay, Session, Store,
     Transaction,
 };
-use oncebox_testkit::eventually;
 use oncebox_testkit::faults::{Fault, FaultPlan, Faulty};
 use oncebox_testkit::store::Setup;
+use oncebox_testkit::{DEADLINE, eventually};
 
 use super::rig::*;
 
@@ -292,7 +292,8 @@ pub(crate) async fn a_relay_whose_store_needs_a_person_ends_and_says_why<F: Engi
             })
         };
         plan.fail(call, Fault::Misconfigured, usize::MAX);
-        let ended = in_real_time(&setup.clock, relay().run(std::future::pending())).await.unwrap_err();
+        let running = tokio::time::timeout(DEADLINE, relay().run(std::future::pending()));
+        let ended = in_real_time(&setup.clock, running).await.expect("the relay ends by itself").unwrap_err();
         assert!(matches!(ended, RelayError::Stopped(_)), "{call}: {ended}");
         let said = ended.to_string();
         assert!(
