@@ -1,6 +1,5 @@
 //! One round of publishing on one channel: all sent in order, then all confirms awaited.
 
-use futures_util::future::join_all;
 use lapin::options::BasicPublishOptions;
 use lapin::{Channel, Confirmation, PublisherConfirm};
 use oncebox_core::SinkError;
@@ -55,7 +54,7 @@ pub(super) async fn publish(
     deadline: Instant,
     answers: &mut [Option<Result<(), SinkError>>],
 ) -> Round {
-    let mut sent: Vec<Result<PublisherConfirm, Fate>> = Vec::new();
+    let mut sent: Vec<Result<PublisherConfirm, Fate>> = Vec::with_capacity(parcels.len());
     for parcel in &parcels {
         sent.push(match timeout_at(deadline, send(channel, parcel)).await {
             Ok(Ok(confirm)) => Ok(confirm),
@@ -63,17 +62,18 @@ pub(super) async fn publish(
             Err(_) => Err(Fate::Late),
         });
     }
-    let fates = join_all(sent.into_iter().map(|sent| async move {
-        match sent {
+    // One after the other: most are there by the time that it is their turn, and then cost no timer.
+    let mut fates = Vec::with_capacity(sent.len());
+    for sent in sent {
+        fates.push(match sent {
             Ok(confirm) => match timeout_at(deadline, confirm).await {
                 Ok(Ok(confirmation)) => Fate::Answered(judge(&confirmation)),
                 Ok(Err(error)) => Fate::Open(error),
                 Err(_) => Fate::Late,
             },
             Err(fate) => fate,
-        }
-    }))
-    .await;
+        });
+    }
     settle(parcels, fates, answers)
 }
 
