@@ -3,7 +3,14 @@
 //! The `oncebox` command is made of it. The file is the contract; see [`file::Pipeline`].
 
 pub mod file;
+mod backend;
+mod feed;
+mod handler;
+mod outlet;
 mod payload;
 pub mod place;
+mod run;
 pub mod shape;
 pub mod sql;
+
+pub use run::{Parts, RunFileError, Running, run};

@@ -39,6 +39,14 @@ impl Value {
             Self::Number(text) | Self::Text(text) | Self::Compound(text) => Some(text),
         }
     }
+
+    /// As JSON; `None` for null.
+    pub(crate) fn into_json(self) -> Option<String> {
+        match self {
+            Self::Text(text) => Some(serde_json::Value::String(text).to_string()),
+            other => other.into_text(),
+        }
+    }
 }
 
 /// The value at a path.

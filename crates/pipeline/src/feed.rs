@@ -1,0 +1,178 @@
+//! One source for every broker, so that the engine is compiled once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox::kafka::{KafkaReceipt, KafkaSource, Start};
+use oncebox::nats::{JetStreamReceipt, JetStreamSource, NewConsumer};
+use oncebox::queue::QueueStore;
+use oncebox::rabbitmq::{QueueKind, Rabbit, RabbitReceipt, RabbitSource};
+use oncebox::source::SourceCapabilities;
+use oncebox::{ConsumerId, Delivery, InvalidName, Queue, QueueReceipt, Release, Source, SourceError, StoreError};
+
+use crate::file::{ConsumerSpec, KafkaSettings, StartSpec};
+use crate::place::Origin;
+
+/// Where the messages of one consumer come from.
+pub(crate) enum Feed<S: QueueStore> {
+    Queue(Box<Queue<S>>),
+    RabbitMq(Box<RabbitSource>),
+    Nats(Box<JetStreamSource>),
+    Kafka(Box<KafkaSource>),
+}
+
+/// A receipt of one of them.
+pub(crate) enum FeedReceipt {
+    Queue(Arc<QueueReceipt>),
+    RabbitMq(Arc<RabbitReceipt>),
+    Nats(Arc<JetStreamReceipt>),
+    Kafka(Arc<KafkaReceipt>),
+}
+
+impl FeedReceipt {
+    fn queue(&self) -> Option<&Arc<QueueReceipt>> {
+        if let Self::Queue(receipt) = self { Some(receipt) } else { None }
+    }
+
+    fn rabbitmq(&self) -> Option<&Arc<RabbitReceipt>> {
+        if let Self::RabbitMq(receipt) = self { Some(receipt) } else { None }
+    }
+
+    fn nats(&self) -> Option<&Arc<JetStreamReceipt>> {
+        if let Self::Nats(receipt) = self { Some(receipt) } else { None }
+    }
+
+    fn kafka(&self) -> Option<&Arc<KafkaReceipt>> {
+        if let Self::Kafka(receipt) = self { Some(receipt) } else { None }
+    }
+}
+
+/// Deliveries as their source gave them.
+fn inner<R>(
+    deliveries: Vec<Delivery<FeedReceipt>>,
+    pick: fn(&FeedReceipt) -> Option<&Arc<R>>,
+) -> Vec<Delivery<R>> {
+    deliveries.into_iter().filter_map(|delivery| delivery.exchange(|receipt| pick(&receipt).cloned())).collect()
+}
+
+/// Deliveries as the engine has them.
+fn outer<R>(deliveries: Vec<Delivery<R>>, wrap: fn(Arc<R>) -> FeedReceipt) -> Vec<Delivery<FeedReceipt>> {
+    deliveries.into_iter().filter_map(|delivery| delivery.exchange(|receipt| Some(Arc::new(wrap(receipt))))).collect()
+}
+
+fn shared<R>(receipts: &[Arc<FeedReceipt>], pick: fn(&FeedReceipt) -> Option<&Arc<R>>) -> Vec<Arc<R>> {
+    receipts.iter().filter_map(|receipt| pick(receipt).cloned()).collect()
+}
+
+fn borrowed<'r, R>(receipts: &[&'r FeedReceipt], pick: fn(&FeedReceipt) -> Option<&Arc<R>>) -> Vec<&'r R> {
+    receipts.iter().filter_map(|receipt| pick(receipt).map(Arc::as_ref)).collect()
+}
+
+/// The same for whichever source it is: `$source` is it, `$pick` gets its receipt out, `$wrap` in.
+macro_rules! whichever {
+    ($feed:expr, |$source:ident, $pick:ident, $wrap:ident| $body:expr) => {
+        match $feed {
+            Feed::Queue($source) => {
+                let ($pick, $wrap) = (FeedReceipt::queue, FeedReceipt::Queue);
+                let _ = ($pick as fn(&FeedReceipt) -> _, $wrap as fn(_) -> _);
+                $body
+            }
+            Feed::RabbitMq($source) => {
+                let ($pick, $wrap) = (FeedReceipt::rabbitmq, FeedReceipt::RabbitMq);
+                let _ = ($pick as fn(&FeedReceipt) -> _, $wrap as fn(_) -> _);
+                $body
+            }
+            Feed::Nats($source) => {
+                let ($pick, $wrap) = (FeedReceipt::nats, FeedReceipt::Nats);
+                let _ = ($pick as fn(&FeedReceipt) -> _, $wrap as fn(_) -> _);
+                $body
+            }
+            Feed::Kafka($source) => {
+                let ($pick, $wrap) = (FeedReceipt::kafka, FeedReceipt::Kafka);
+                let _ = ($pick as fn(&FeedReceipt) -> _, $wrap as fn(_) -> _);
+                $body
+            }
+        }
+    };
+}
+
+impl<S: QueueStore> Feed<S> {
+    /// The source that a consumer of the file names.
+    pub(crate) fn new(spec: &ConsumerSpec, store: &S, kafka: &KafkaSettings) -> Result<Self, InvalidName> {
+        let ordered = spec.order_by.is_some();
+        Ok(match &spec.from {
+            Origin::Queue(name) if ordered => Self::Queue(Box::new(Queue::ordered(store.clone(), name)?)),
+            Origin::Queue(name) => Self::Queue(Box::new(Queue::new(store.clone(), name)?)),
+            Origin::RabbitMq { url, queue } => {
+                let source = Rabbit::new(url).source(queue);
+                let source = if spec.create { source.declare(QueueKind::Quorum) } else { source };
+                Self::RabbitMq(Box::new(if ordered { source.single_active() } else { source }))
+            }
+            Origin::Nats { url, stream, durable } => {
+                let durable = durable.as_deref().unwrap_or(&spec.name);
+                let source = JetStreamSource::new(url.as_str(), stream, durable);
+                let source = if spec.create { source.create(NewConsumer::default()) } else { source };
+                Self::Nats(Box::new(if ordered { source.ordered() } else { source }))
+            }
+            Origin::Kafka { servers, topic } => {
+                let source = KafkaSource::new(servers, &spec.name, topic);
+                let source = match spec.start {
+                    StartSpec::Stop => source,
+                    StartSpec::Beginning => source.start_from(Start::Beginning),
+                    StartSpec::End => source.start_from(Start::End),
+                };
+                let set = |source: KafkaSource, (name, value): &(String, String)| source.setting(name, value);
+                Self::Kafka(Box::new(kafka.0.iter().fold(source, set)))
+            }
+        })
+    }
+}
+
+impl<S: QueueStore> Source<S> for Feed<S> {
+    type Receipt = FeedReceipt;
+
+    fn capabilities(&self) -> SourceCapabilities {
+        whichever!(self, |source, pick, wrap| Source::<S>::capabilities(source.as_ref()))
+    }
+
+    fn serve(&self, consumer: ConsumerId) {
+        whichever!(self, |source, pick, wrap| Source::<S>::serve(source.as_ref(), consumer));
+    }
+
+    async fn open(&self, store: &S) -> Result<(), SourceError> {
+        whichever!(self, |source, pick, wrap| source.open(store).await)
+    }
+
+    async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery<FeedReceipt>>, SourceError> {
+        whichever!(self, |source, pick, wrap| Ok(outer(
+            Source::<S>::receive(source.as_ref(), max, wait).await?,
+            wrap
+        )))
+    }
+
+    async fn done_in(&self, tx: &mut S::Tx, receipts: &[&FeedReceipt]) -> Result<Vec<bool>, StoreError> {
+        whichever!(self, |source, pick, wrap| Source::<S>::done_in(source.as_ref(), tx, &borrowed(receipts, pick)).await)
+    }
+
+    async fn ack_in(&self, tx: &mut S::Tx, receipts: &[&FeedReceipt]) -> Result<(), StoreError> {
+        whichever!(self, |source, pick, wrap| Source::<S>::ack_in(source.as_ref(), tx, &borrowed(receipts, pick)).await)
+    }
+
+    async fn ack(&self, deliveries: Vec<Delivery<FeedReceipt>>) -> Result<(), SourceError> {
+        whichever!(self, |source, pick, wrap| Source::<S>::ack(source.as_ref(), inner(deliveries, pick)).await)
+    }
+
+    async fn release(&self, deliveries: Vec<Delivery<FeedReceipt>>, release: Release) -> Result<(), SourceError> {
+        whichever!(self, |source, pick, wrap| {
+            Source::<S>::release(source.as_ref(), inner(deliveries, pick), release).await
+        })
+    }
+
+    async fn extend(&self, receipts: &[Arc<FeedReceipt>]) -> Result<(), SourceError> {
+        whichever!(self, |source, pick, wrap| Source::<S>::extend(source.as_ref(), &shared(receipts, pick)).await)
+    }
+
+    async fn close(&self) {
+        whichever!(self, |source, pick, wrap| Source::<S>::close(source.as_ref()).await);
+    }
+}
