@@ -5,7 +5,7 @@
 //! | id, source, type, time | `id`, `source`, `type`, `time` |
 //! | order key | `partitionkey` |
 //! | version | `onceboxversion` |
-//! | headers | themselves, beside the attributes |
+//! | headers | themselves, beside the attributes; one whose name would be taken for something else is written as `name;own` |
 //!
 //! Reading is lenient, because what arrives was often made by others: an attribute that is missing or makes no sense is
 //! simply not there, and the payload comes through untouched.
@@ -24,6 +24,10 @@ use crate::time::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spelling {
     prefix: &'static str,
+    /// Read as well.
+    also: Option<&'static str>,
+    /// Headers that the broker itself obeys or writes.
+    brokers: &'static [&'static str],
 }
 
 /// The content type of a structured event.
@@ -39,13 +43,24 @@ const CONTENT_TYPE: &str = "content-type";
 /// Marks a header whose value is not plain text, and is kept as base64.
 const ENCODED: &str = ";base64";
 
+/// Marks a header of the message's own whose name means something else on the wire.
+const OWN: &str = ";own";
+
+/// The attributes that become parts of a message.
+const PARTS: &[&str] = &["id", "source", "type", "time", ORDER_KEY, VERSION];
+
 impl Spelling {
     /// `ce_id`.
-    pub const KAFKA: Self = Self { prefix: "ce_" };
+    pub const KAFKA: Self = Self { prefix: "ce_", also: None, brokers: &[] };
     /// `ce-id`.
-    pub const NATS: Self = Self { prefix: "ce-" };
-    /// `cloudEvents:id`.
-    pub const AMQP: Self = Self { prefix: "cloudEvents:" };
+    pub const NATS: Self = Self { prefix: "ce-", also: None, brokers: &[] };
+    /// `cloudEvents:id`; also read as `cloudEvents_id`, from those whose header names may hold no colon. RabbitMQ counts
+    /// deliveries in headers, routes by others and closes the channel over a text there.
+    pub const AMQP: Self = Self {
+        prefix: "cloudEvents:",
+        also: Some("cloudEvents_"),
+        brokers: &["x-delivery-count", "x-acquired-count", "CC", "BCC"],
+    };
 
     /// The headers of a message in binary mode. `source` stands in where the message names none: CloudEvents demands
     /// one, and a sink always has one; only who forwards the messages of others has not.
@@ -57,8 +72,38 @@ impl Spelling {
         for (name, value) in &attributes {
             add(name, value);
         }
-        headers.extend(message.headers.iter().map(|(name, value)| decoded(name, value)));
+        headers.extend(self.own_headers(message));
         headers
+    }
+
+    /// The message's own headers among them, which say nothing about it but themselves.
+    pub fn own_headers(self, message: &Message) -> Vec<(String, Vec<u8>)> {
+        let written = message.headers.iter().map(|(name, value)| {
+            let (name, value) = decoded(name, value);
+            let is_structured = || value.starts_with(STRUCTURED.as_bytes());
+            let is_taken = self.takes(&name) && (!name.eq_ignore_ascii_case(CONTENT_TYPE) || is_structured());
+            (if is_taken { format!("{name}{OWN}") } else { name }, value)
+        });
+        written.collect()
+    }
+
+    /// The attribute that a header's name spells.
+    fn attribute(self, name: &str) -> Option<&str> {
+        let strip = |prefix: &str| {
+            let start = name.get(..prefix.len())?;
+            start.eq_ignore_ascii_case(prefix).then(|| &name[prefix.len()..])
+        };
+        strip(self.prefix).or_else(|| self.also.and_then(strip))
+    }
+
+    /// Whether a header of this name may be taken for something else than a header.
+    fn takes(self, name: &str) -> bool {
+        let is = |known: &&str| name.eq_ignore_ascii_case(known);
+        let is_part =
+            |attribute: &str| ["specversion"].iter().chain(PARTS).any(|part| attribute.eq_ignore_ascii_case(part));
+        self.attribute(name).is_some_and(is_part)
+            || [ID_HEADER, CONTENT_TYPE].iter().chain(self.brokers).any(is)
+            || name.ends_with(OWN)
     }
 
     /// A message from what a broker delivered. `kind` is its type where no attribute names one; `arrived` its time where
@@ -74,11 +119,14 @@ impl Spelling {
         let mut is_structured = false;
         let mut id = None;
         for (name, value) in headers {
+            if let Some(own) = name.strip_suffix(OWN).filter(|own| self.takes(own)) {
+                add(&mut message.headers, own, value);
+                continue;
+            }
             let text = std::str::from_utf8(value).ok();
-            let attribute = name.get(..self.prefix.len()).filter(|start| start.eq_ignore_ascii_case(self.prefix));
-            match (attribute, text) {
-                (Some(_), Some(text)) => {
-                    let attribute = name[self.prefix.len()..].to_ascii_lowercase();
+            match (self.attribute(name), text) {
+                (Some(attribute), Some(text)) => {
+                    let attribute = attribute.to_ascii_lowercase();
                     if attribute != "specversion" && !set(&mut message, &attribute, text) {
                         add(&mut message.headers, name, value);
                     }
@@ -192,11 +240,15 @@ fn is_json(event: &Map<String, Value>) -> bool {
     event.get("datacontenttype").and_then(Value::as_str).is_none_or(|kind| kind.contains("json"))
 }
 
+/// A value that a header can hold as it is.
+fn plain(value: &[u8]) -> Option<&str> {
+    std::str::from_utf8(value).ok().filter(|text| !text.chars().any(char::is_control))
+}
+
 /// Keeps a header whatever its bytes are: a value that is not plain text as base64, under a name that says so.
 fn add(headers: &mut Headers, name: &str, value: &[u8]) {
-    let plain = std::str::from_utf8(value).ok().filter(|text| !text.chars().any(char::is_control));
     let name: String = name.chars().flat_map(|c| if c.is_control() { vec!['?'] } else { vec![c] }).collect();
-    let added = match plain {
+    let added = match plain(value) {
         Some(text) => headers.add(name, text),
         None => headers.add(format!("{name}{ENCODED}"), STANDARD.encode(value)),
     };
@@ -204,10 +256,10 @@ fn add(headers: &mut Headers, name: &str, value: &[u8]) {
     let _ = added;
 }
 
-/// The header as it arrived, if it was kept as base64.
+/// The header as it arrived, if it was kept as base64. One that only looks so stays as it is.
 fn decoded(name: &str, value: &str) -> (String, Vec<u8>) {
     let raw = name.strip_suffix(ENCODED).and_then(|name| Some((name, STANDARD.decode(value).ok()?)));
-    match raw {
+    match raw.filter(|(name, raw)| !name.is_empty() && plain(raw).is_none()) {
         Some((name, value)) => (name.to_owned(), value),
         None => (name.to_owned(), value.as_bytes().to_vec()),
     }
@@ -215,6 +267,10 @@ fn decoded(name: &str, value: &str) -> (String, Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
     use super::*;
 
     fn message() -> Message {
@@ -277,5 +333,76 @@ mod tests {
     fn an_id_for_those_who_speak_no_cloud_events_is_read() {
         let back = Spelling::AMQP.read([("oncebox-id", &b"a-1"[..])], Bytes::new(), "t", Timestamp::UNIX_EPOCH);
         assert_eq!(back.id, Some(MessageId::new("a-1").unwrap()));
+    }
+
+    const ALL: [Spelling; 3] = [Spelling::KAFKA, Spelling::NATS, Spelling::AMQP];
+
+    /// Names that mean something to one of the spellings or look as if they did, in some spelling of their own.
+    fn name() -> impl Strategy<Value = String> {
+        let prefixes = ["", "ce_", "ce-", "CE_", "cloudEvents:", "cloudEvents_", "cloudevents:", "x-"];
+        let names = [
+            "id",
+            "ID",
+            "source",
+            "type",
+            "time",
+            "partitionkey",
+            "onceboxversion",
+            "specversion",
+            "oncebox-id",
+            "Oncebox-Id",
+            "content-type",
+            "delivery-count",
+            "CC",
+            "other",
+            "caf\u{e9}",
+            "",
+        ];
+        let suffixes = ["", ";own", ";own;own", ";base64", ";base64;own", ";own;base64", ";OWN", ";percent"];
+        let made = (select(prefixes.to_vec()), select(names.to_vec()), select(suffixes.to_vec()));
+        let made = made.prop_map(|(prefix, name, suffix)| format!("{prefix}{name}{suffix}"));
+        prop_oneof![4 => made, 1 => "[^\\pC]{1,12}"].prop_filter("a header has a name", |name| !name.is_empty())
+    }
+
+    fn value() -> impl Strategy<Value = String> {
+        let values =
+            ["spoofed", "", "1.0", "7", "2020-01-01T00:00:00Z", STRUCTURED, "/wD+DQo=", "aGVsbG8=", "aGVsbG8", "%41"];
+        prop_oneof![4 => select(values.to_vec()).prop_map(str::to_owned), 1 => "[^\\pC]{0,12}"]
+    }
+
+    proptest! {
+        /// Whatever a message's own headers are called, they are headers when it arrives, and nothing else of it changes.
+        #[test]
+        fn no_header_passes_for_an_attribute(
+            headers in vec((name(), value()), 0..6),
+            parts in (any::<bool>(), any::<bool>(), any::<bool>()),
+        ) {
+            let mut sent = Message::new("invoice.paid").with_payload("{}");
+            let (has_source, has_key, has_version) = parts;
+            sent.source = has_source.then(|| "billing".to_owned());
+            sent.order_key = has_key.then(|| "i-1".to_owned());
+            sent.version = has_version.then_some(7);
+            for (name, value) in &headers {
+                sent.headers.add(name, value).unwrap();
+            }
+            for spelling in ALL {
+                let written = spelling.write(&sent, None);
+                let back = read(spelling, &written, &sent.payload);
+                prop_assert_eq!(back.headers.iter().collect::<Vec<_>>(), sent.headers.iter().collect::<Vec<_>>());
+                prop_assert!(back == sent, "{:?} {:?}", spelling, written);
+                let parts = written.len() - sent.headers.iter().count();
+                prop_assert_eq!(&written[parts..], &spelling.own_headers(&sent)[..]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_others_call_their_headers_stays() {
+        let headers =
+            [("x;own", &b"1"[..]), ("cloudEvents_id", b"a-1"), ("cloudEvents_extension", b"e"), ("y;base64", b"z")];
+        let back = Spelling::AMQP.read(headers, Bytes::new(), "t", Timestamp::UNIX_EPOCH);
+        assert_eq!(back.id, Some(MessageId::new("a-1").unwrap()));
+        let names: Vec<&str> = back.headers.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["x;own", "cloudEvents_extension", "y;base64"]);
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::error::StoreError;
 
-/// Every crash point, in the order in which a message meets them.
+/// Every crash point of a consumer, in the order in which a message meets them.
 pub const ALL: &[&str] = &[
     "received",
     "begun",
@@ -22,6 +22,9 @@ pub const ALL: &[&str] = &[
     "leased",
     "extended",
 ];
+
+/// Every crash point of a relay, in the order in which a row of the outbox meets them.
+pub const RELAY: &[&str] = &["relay-fetched", "relay-published", "relay-confirmed", "relay-ended"];
 
 /// What happens at a crash point.
 #[cfg(feature = "crashpoints")]

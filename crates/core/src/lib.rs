@@ -20,6 +20,7 @@ mod json;
 pub mod key;
 pub mod memory;
 pub mod message;
+pub mod offsets;
 pub mod outbox;
 pub mod outcome;
 pub mod parked;

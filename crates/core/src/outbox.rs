@@ -117,6 +117,11 @@ pub trait Outbox {
     /// Removes rows that are set aside, for good: what waited behind them goes on. Answers for each whether it was.
     fn skip_aside(&mut self, rows: &[i64]) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
 
+    /// Removes up to `max` of the rows that were sent before `before` and [kept](KeepSent::Sent), the oldest first. Answers
+    /// how many; fewer than `max`: there are no more. A row that is not sent is never among them. Safe to repeat, and beside
+    /// relays; call it again and again in transactions of their own rather than with a large `max`.
+    fn sweep_sent(&mut self, before: Timestamp, max: usize) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
     /// How much is in the outbox.
     fn outbox_backlog(&mut self) -> impl Future<Output = Result<Backlog, StoreError>> + Send;
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::error::{SourceError, StoreError};
 use crate::message::Message;
 use crate::parked::ParkReceipt;
-use crate::store::Store;
+use crate::store::{ConsumerId, Store};
 use crate::time::Timestamp;
 
 /// Where messages come from, for consumers on the store `S`.
@@ -21,6 +21,12 @@ pub trait Source<S: Store>: Send + Sync + 'static {
 
     /// What this source guarantees.
     fn capabilities(&self) -> SourceCapabilities;
+
+    /// Called once by a consumer, before [`open`](Self::open): what the source itself keeps in the store, it keeps for
+    /// this consumer.
+    fn serve(&self, consumer: ConsumerId) {
+        let _ = consumer;
+    }
 
     /// Called once before the first [`receive`](Self::receive): connects, checks settings and that `store` is the one
     /// it settles in.
@@ -35,6 +41,18 @@ pub trait Source<S: Store>: Send + Sync + 'static {
         max: usize,
         wait: Duration,
     ) -> impl Future<Output = Result<Vec<Delivery<Self::Receipt>>, SourceError>> + Send;
+
+    /// Which of these deliveries are done, for sources that keep offsets in the store: asked at the beginning of the
+    /// message's own transaction, and what is not done then is not done by anyone else before it ends. Fails with `Fenced`
+    /// if any delivery has a new owner.
+    fn done_in(
+        &self,
+        tx: &mut S::Tx,
+        receipts: &[&Self::Receipt],
+    ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send {
+        let _ = tx;
+        std::future::ready(Ok(vec![false; receipts.len()]))
+    }
 
     /// Settles inside the message's own transaction, for sources that live in the store. Fails with `Fenced` if any
     /// delivery has a new owner; then nothing of the transaction may commit.
@@ -85,7 +103,8 @@ pub struct Delivery<R> {
     pub coordinate: Option<Coordinate>,
     /// How often it was delivered, this one included, if the broker knows. A hint.
     pub count: Option<u32>,
-    /// The leased lane that it came on, where a source owns order by leased lanes.
+    /// The leased lane that it came on, where a source owns order by leased lanes; the partition, where it keeps offsets
+    /// in the store.
     pub lane: Option<LaneNumber>,
     /// What is known of it if it was set aside before.
     pub parked: Option<ParkedBefore>,
@@ -215,12 +234,23 @@ pub struct SourceCapabilities {
     pub coordinates: bool,
     /// [`ack_in`](Source::ack_in) settles in the message's transaction.
     pub settles_in_transaction: bool,
+    /// It keeps offsets in the store, one for each [lane](Delivery::lane), by which [`done_in`](Source::done_in) tells
+    /// what was handled: messages need no record of their own. They must be settled in the order in which they came.
+    pub offsets_in_store: bool,
 }
 
 impl SourceCapabilities {
     /// Capabilities of a source called `name` that promises nothing yet.
     pub const fn none(name: &'static str) -> Self {
-        Self { name, order: Order::None, lease: None, counts: false, coordinates: false, settles_in_transaction: false }
+        Self {
+            name,
+            order: Order::None,
+            lease: None,
+            counts: false,
+            coordinates: false,
+            settles_in_transaction: false,
+            offsets_in_store: false,
+        }
     }
 }
 

@@ -25,6 +25,18 @@ pub(crate) struct Findings {
     pub(crate) unrecorded: u64,
     /// Effects that came before one that was sent earlier under the same key.
     pub(crate) unordered: u64,
+    /// Committed for publication, and never on the wire.
+    pub(crate) unpublished: u64,
+    /// On the wire, and never committed.
+    pub(crate) uncommitted: u64,
+    /// Published again under another id.
+    pub(crate) renamed: u64,
+    /// First published before one that was emitted earlier under the same topic and key.
+    pub(crate) inverted: u64,
+    /// Rows of the outbox that were ended by a relay whose lane they were not in any more.
+    pub(crate) trespasses: u64,
+    /// Lanes of dead relays that stood still for longer than they may.
+    pub(crate) slow_takeovers: u64,
     /// Business rows whose total is not the number of their effects.
     pub(crate) wrong_totals: u64,
     /// Hooks that ran for something that did not take effect, or more than once.
@@ -194,7 +206,7 @@ fn judge(row: &Row, known: &BTreeMap<u64, Known>, tables: &Tables, journals: &Jo
 }
 
 /// Sessions beside the auditor's own that do not go away.
-async fn leaked_sessions(eye: &mut Eye) -> anyhow::Result<u64> {
+pub(crate) async fn leaked_sessions(eye: &mut Eye) -> anyhow::Result<u64> {
     let sql = "select count(*) from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()";
     let deadline = tokio::time::Instant::now() + SESSIONS_GONE;
     loop {

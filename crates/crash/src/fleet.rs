@@ -1,18 +1,16 @@
 //! The worker processes: started, killed, stopped, continued, started again.
 
 use std::collections::BTreeMap;
-use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::Context;
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, ChildStdin, Command};
+use rustix::process::Signal;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::process::{Event, Events, Process};
 use crate::row::Faults;
-use crate::worker::{Doom, JOB, Job};
+use crate::worker::{Doom, Job};
 
 /// What was done to the workers, and what they said.
 #[derive(Clone, Debug, Default)]
@@ -39,30 +37,13 @@ pub(crate) struct Fleet {
     next: u64,
     pub(crate) tally: Tally,
     lines: mpsc::Receiver<(u64, Event)>,
-    sender: mpsc::Sender<(u64, Event)>,
+    sender: Events,
     tasks: JoinSet<()>,
 }
 
 struct Worker {
-    child: Child,
-    /// Closed to ask for an orderly end.
-    stdin: Option<ChildStdin>,
+    process: Process,
     doom: Doom,
-}
-
-/// Something that happened to a worker.
-#[derive(Debug)]
-pub(crate) enum Event {
-    Received(u64),
-    HangsAt(String),
-    Stopped,
-    /// It was stopped for long enough.
-    Continue,
-    /// Its time has come, wherever it is.
-    Due,
-    Unknown(u64),
-    Complaint(String),
-    Ended,
 }
 
 /// A worker that is to be killed lives at most this long, in milliseconds, and longer where many share the machine:
@@ -95,36 +76,13 @@ impl Fleet {
             _ => Doom::None,
         };
         let job = Job { number, seed: self.random.u64(..), doom, ..self.job.clone() };
-        let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
-        command.arg("worker").env(JOB, serde_json::to_string(&job)?).env("ONCEBOX_PLANTED", self.bug.unwrap_or(""));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn().context("cannot start a worker")?;
-        let stdin = child.stdin.take();
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let (say, talk) = (self.sender.clone(), self.sender.clone());
-        self.tasks.spawn(async move {
-            let Some(stdout) = stdout else { return };
-            let mut lines = BufReader::new(stdout).lines();
-            while let Ok(Some(line)) = lines.next_line().await {
-                if let Some(event) = Event::read(&line) {
-                    let _ = say.send((number, event)).await;
-                }
-            }
-            let _ = say.send((number, Event::Ended)).await;
-        });
-        self.tasks.spawn(async move {
-            let Some(stderr) = stderr else { return };
-            let mut lines = BufReader::new(stderr).lines();
-            while let Ok(Some(line)) = lines.next_line().await {
-                let _ = talk.send((number, Event::Complaint(line))).await;
-            }
-        });
+        let process = Process::start("worker", &job, self.bug, number, &self.sender, &mut self.tasks)?;
         if doom == Doom::Hang {
             let crowd = u32::try_from(self.job.row.workers).unwrap_or(1).div_ceil(2);
             let life = Duration::from_millis(self.random.u64(LIFE)) * crowd;
             self.later(number, life, Event::Due);
         }
-        self.workers.insert(number, Worker { child, stdin, doom });
+        self.workers.insert(number, Worker { process, doom });
         Ok(())
     }
 
@@ -148,6 +106,7 @@ impl Fleet {
             Event::Received(count) => self.tally.deliveries += count,
             Event::Unknown(count) => self.tally.unknown_commits += count,
             Event::Complaint(line) => self.tally.complaint = line,
+            Event::LanesLost => {}
             Event::HangsAt(name) => self.kill(number, &name, doomed)?,
             Event::Due => self.kill(number, "elsewhere", doomed)?,
             Event::Stopped => {
@@ -174,21 +133,15 @@ impl Fleet {
     }
 
     fn signal(&self, number: u64, signal: Signal) -> anyhow::Result<()> {
-        let pid = self.workers.get(&number).and_then(|worker| worker.child.id());
-        let Some(pid) = pid.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) else { return Ok(()) };
-        kill_process(pid, signal).context("cannot signal a worker")
+        self.workers.get(&number).map_or(Ok(()), |worker| worker.process.signal(signal))
     }
 
     /// SIGKILL, and a new worker in its place.
     pub(crate) fn kill(&mut self, number: u64, at: &str, doomed: bool) -> anyhow::Result<()> {
-        let Some(mut worker) = self.workers.remove(&number) else { return Ok(()) };
-        worker.child.start_kill().context("cannot kill a worker")?;
+        let Some(worker) = self.workers.remove(&number) else { return Ok(()) };
+        worker.process.kill(&mut self.tasks)?;
         self.tally.kills += 1;
         *self.tally.killed_at.entry(at.to_owned()).or_default() += 1;
-        // Waited for elsewhere, so that it leaves no zombie and nobody waits for it.
-        self.tasks.spawn(async move {
-            let _ = worker.child.wait().await;
-        });
         self.hire(doomed)
     }
 
@@ -208,7 +161,7 @@ impl Fleet {
             self.signal(number, Signal::CONT)?;
         }
         for worker in self.workers.values_mut() {
-            worker.stdin = None;
+            worker.process.ask_to_end();
         }
         let mut bad = 0;
         let deadline = tokio::time::Instant::now() + patience;
@@ -217,13 +170,13 @@ impl Fleet {
             match event? {
                 (number, Event::Ended) => {
                     if let Some(mut worker) = self.workers.remove(&number) {
-                        bad += usize::from(!worker.child.wait().await?.success());
+                        bad += usize::from(!worker.process.child.wait().await?.success());
                     }
                 }
                 // It hangs where it was told to: the last kills of the row.
                 (number, Event::HangsAt(name)) => {
                     if let Some(mut worker) = self.workers.remove(&number) {
-                        worker.child.kill().await.context("cannot kill a worker")?;
+                        worker.process.child.kill().await.context("cannot kill a worker")?;
                         self.tally.kills += 1;
                         *self.tally.killed_at.entry(name).or_default() += 1;
                     }
@@ -232,25 +185,13 @@ impl Fleet {
                 (_, Event::Unknown(count)) => self.tally.unknown_commits += count,
                 (_, Event::Complaint(line)) => self.tally.complaint = line,
                 (number, Event::Stopped) => self.signal(number, Signal::CONT)?,
-                (_, Event::Due | Event::Continue) => {}
+                (_, Event::Due | Event::Continue | Event::LanesLost) => {}
             }
         }
         bad += self.workers.len();
         for worker in self.workers.values_mut() {
-            worker.child.kill().await.context("cannot kill a worker")?;
+            worker.process.child.kill().await.context("cannot kill a worker")?;
         }
         Ok((self.tally, bad))
-    }
-}
-
-impl Event {
-    fn read(line: &str) -> Option<Self> {
-        match line.split_once(' ')? {
-            ("received", count) => Some(Self::Received(count.parse().ok()?)),
-            ("at", name) => Some(Self::HangsAt(name.to_owned())),
-            ("stopped", _) => Some(Self::Stopped),
-            ("unknown", count) => Some(Self::Unknown(count.parse().ok()?)),
-            _ => None,
-        }
     }
 }

@@ -8,7 +8,7 @@
 //!                                   fleet and blows: kill, stop, cut, crash, fill
 //! ```
 //!
-//! Run it with `scripts/crash-matrix`. Beside the processes it runs seeds of the simulation, `oncebox-sim`.
+//! The rows of `hops` go on from there: outbox, relays, real brokers. Run it with `scripts/crash-matrix`. Beside the processes it runs seeds of the simulation, `oncebox-sim`.
 
 mod audit;
 mod blows;
@@ -17,8 +17,10 @@ mod feed;
 mod fleet;
 mod generator;
 mod history;
+mod hops;
 mod place;
 mod planted;
+mod process;
 mod report;
 mod row;
 mod run;
@@ -33,10 +35,11 @@ use anyhow::Context;
 use clap::{Parser, ValueEnum};
 use tokio::time::Instant;
 
+use hops::HopsRow;
 use report::Report;
 use row::{Faults, Row, StoreKind};
 use run::{Ground, Ran};
-use server::{Disk, Server};
+use server::{Brokers, Disk, Server};
 
 /// Kill, cut, crash and fill; then count.
 #[derive(Debug, Parser)]
@@ -47,6 +50,9 @@ enum Command {
     /// One worker; started by the matrix itself.
     #[command(hide = true)]
     Worker,
+    /// One consumer or relay of a row with a real broker; started by the matrix itself.
+    #[command(hide = true)]
+    Hand,
 }
 
 #[derive(Debug, clap::Args)]
@@ -113,7 +119,12 @@ const POSTGRES_DISK: u32 = 220;
 async fn main() -> anyhow::Result<ExitCode> {
     match Command::parse() {
         Command::Worker => worker::run().await.map(|()| ExitCode::SUCCESS),
-        Command::Run(args) => matrix(args).await,
+        Command::Hand => hops::run_hand().await.map(|()| ExitCode::SUCCESS),
+        // Servers are stopped with what holds them: an interrupted run leaves none behind.
+        Command::Run(args) => tokio::select! {
+            ended = matrix(args) => ended,
+            () = oncebox::shutdown::signal() => anyhow::bail!("the matrix was interrupted"),
+        },
     }
 }
 
@@ -127,25 +138,41 @@ async fn matrix(args: Args) -> anyhow::Result<ExitCode> {
     let rows: Vec<Row> = row::matrix().into_iter().filter(|row| wanted(&row.name)).collect();
     let bugs = if args.no_planted { Vec::new() } else { planted::bugs() };
     let bugs: Vec<_> = bugs.into_iter().filter(|(bug, _)| wanted(&format!("planted {bug}"))).collect();
-    if rows.is_empty() && bugs.is_empty() && !wanted("simulation") {
+    let hops: Vec<HopsRow> =
+        hops::matrix(args.profile.factor() > 1).into_iter().filter(|row| wanted(&row.name)).collect();
+    let hop_bugs = if args.no_planted { Vec::new() } else { hops::bugs() };
+    let hop_bugs: Vec<_> = hop_bugs.into_iter().filter(|(name, ..)| wanted(&format!("planted {name}"))).collect();
+    if rows.is_empty() && bugs.is_empty() && hops.is_empty() && hop_bugs.is_empty() && !wanted("simulation") {
         let only = args.only.unwrap_or_default();
         anyhow::bail!("cannot run the matrix: no row and no planted bug has `{only}` in its name");
     }
     anyhow::ensure!(
-        bugs.is_empty() || cfg!(feature = "planted-bugs"),
+        (bugs.is_empty() && hop_bugs.is_empty()) || cfg!(feature = "planted-bugs"),
         "cannot run planted bugs: this binary was built without them; build it with `--features planted-bugs`, or \
          leave them out with --no-planted"
     );
 
-    let needs_server = rows.iter().chain(bugs.iter().map(|(_, row)| row)).any(|row| row.store == StoreKind::Postgres);
+    let stores = rows.iter().chain(bugs.iter().map(|(_, row)| row)).map(|row| row.store);
+    let hop_rows = hops.iter().chain(hop_bugs.iter().map(|(_, _, row)| row));
+    let needs_server = stores.chain(hop_rows.map(|row| row.store)).any(|store| store == StoreKind::Postgres);
     let server = if args.no_postgres || !needs_server { None } else { Server::start(folder.path())? };
+    let mut brokers = Brokers::new(folder.path());
     let mut next = seed;
     loop {
         for row in &rows {
             next += 1;
             let row = Row { blows: row.blows * args.profile.factor(), ..row.clone() };
             match one(&row, next, None, server.as_ref(), &mut report).await {
-                Ok(Some(ran)) => report.add(&row, &ran),
+                Ok(Some(ran)) => report.add(&row.name, &ran),
+                Ok(None) => {}
+                Err(error) => report.fail(&row.name, format!("{error:#}")),
+            }
+        }
+        for row in &hops {
+            next += 1;
+            let row = row.times(args.profile.factor());
+            match hop(&row, next, None, server.as_ref(), &mut brokers, &mut report).await {
+                Ok(Some(ran)) => report.add(&row.name, &ran),
                 Ok(None) => {}
                 Err(error) => report.fail(&row.name, format!("{error:#}")),
             }
@@ -157,10 +184,19 @@ async fn matrix(args: Args) -> anyhow::Result<ExitCode> {
     for (bug, row) in bugs {
         next += 1;
         match one(&row, next, Some(bug), server.as_ref(), &mut report).await {
-            Ok(Some(ran)) => report.add_planted(bug, &row, &ran),
+            Ok(Some(ran)) => report.add_planted(bug, &row.name, &ran),
             Ok(None) => {}
             // Where nothing works any more, that was noticed too.
-            Err(error) => report.add_planted_broken(bug, &row, format!("{error:#}")),
+            Err(error) => report.add_planted_broken(bug, &row.name, format!("{error:#}")),
+        }
+    }
+    for (name, bug, row) in hop_bugs {
+        next += 1;
+        match hop(&row, next, Some((name, bug)), server.as_ref(), &mut brokers, &mut report).await {
+            Ok(Some(ran)) => report.add_planted(name, &row.name, &ran),
+            Ok(None) => {}
+            // Unlike above: a broker that could not be started is no bug that was noticed.
+            Err(error) => report.fail(&format!("planted {name}"), format!("{error:#}")),
         }
     }
     if wanted("simulation") {
@@ -172,6 +208,30 @@ async fn matrix(args: Args) -> anyhow::Result<ExitCode> {
     report.seconds = started.elapsed().as_secs();
     report.print(args.json)?;
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs a row with a real broker on what it needs; `None` if that can't be had here.
+async fn hop(
+    row: &HopsRow,
+    seed: u64,
+    bug: Option<(&'static str, &'static str)>,
+    server: Option<&Server>,
+    brokers: &mut Brokers,
+    report: &mut Report,
+) -> anyhow::Result<Option<Ran>> {
+    let name = bug.map_or_else(|| row.name.clone(), |(name, _)| format!("planted {name}: {}", row.name));
+    if row.store == StoreKind::Postgres && server.is_none() {
+        report.skipped.insert(name, "there is no PostgreSQL server".to_owned());
+        return Ok(None);
+    }
+    let Some(broker) = brokers.get(row.broker.script())? else {
+        report.skipped.insert(name, format!("{} cannot be had here", row.broker.script()));
+        return Ok(None);
+    };
+    let ground = hops::Ground { postgres: server, broker };
+    let ran = hops::run(row, seed, bug.map(|(_, bug)| bug), &ground).await?;
+    report::progress(&name, &ran);
+    Ok(Some(ran))
 }
 
 /// Runs the simulation's seeds, on a thread of their own: each makes a runtime with its own time.

@@ -5,7 +5,6 @@ use std::io::Write;
 
 use serde::Serialize;
 
-use crate::row::Row;
 use crate::run::Ran;
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -17,7 +16,12 @@ pub(crate) struct Report {
     stops: u64,
     cuts: u64,
     server_crashes: u64,
+    broker_crashes: u64,
     disks_filled: u64,
+    /// Messages that relays published to real brokers, those that came again included.
+    published: u64,
+    /// The longest that a lane of a dead relay stood still, in milliseconds.
+    takeover_ms_max: u128,
     unknown_commits: u64,
     messages: u64,
     deliveries: u64,
@@ -56,13 +60,16 @@ impl Report {
         Self { profile, seed, ..Self::default() }
     }
 
-    pub(crate) fn add(&mut self, row: &Row, ran: &Ran) {
+    pub(crate) fn add(&mut self, row: &str, ran: &Ran) {
         self.rows += 1;
         self.kills += ran.tally.kills + ran.tally.own_deaths;
         self.stops += ran.tally.stops;
         self.cuts += ran.cuts;
         self.server_crashes += ran.server_crashes;
+        self.broker_crashes += ran.broker_crashes;
         self.disks_filled += ran.disks_filled;
+        self.published += ran.published;
+        self.takeover_ms_max = self.takeover_ms_max.max(ran.takeover.map_or(0, |takeover| takeover.as_millis()));
         self.unknown_commits += ran.tally.unknown_commits;
         self.messages += ran.messages;
         self.deliveries += ran.tally.deliveries;
@@ -72,25 +79,25 @@ impl Report {
             *self.killed_at.entry(at.clone()).or_default() += kills;
         }
         if !ran.findings.is_clean() {
-            self.failed.insert(row.name.clone(), ran.findings.names());
+            self.failed.insert(row.to_owned(), ran.findings.names());
         }
         self.trials = self.messages;
         self.bound = 3.0 / self.trials.max(1) as f64;
     }
 
-    pub(crate) fn add_planted(&mut self, bug: &str, row: &Row, ran: &Ran) {
+    pub(crate) fn add_planted(&mut self, bug: &str, row: &str, ran: &Ran) {
         // A fault that did not happen is not a bug that was noticed.
         let noticed: Vec<String> =
             ran.findings.names().into_iter().filter(|name| !name.starts_with("missing_faults")).collect();
         self.planted.total += 1;
         self.planted.caught += u64::from(!noticed.is_empty());
-        self.planted.by.insert(bug.to_owned(), Caught { row: row.name.clone(), noticed });
+        self.planted.by.insert(bug.to_owned(), Caught { row: row.to_owned(), noticed });
     }
 
-    pub(crate) fn add_planted_broken(&mut self, bug: &str, row: &Row, how: String) {
+    pub(crate) fn add_planted_broken(&mut self, bug: &str, row: &str, how: String) {
         self.planted.total += 1;
         self.planted.caught += 1;
-        self.planted.by.insert(bug.to_owned(), Caught { row: row.name.clone(), noticed: vec![how] });
+        self.planted.by.insert(bug.to_owned(), Caught { row: row.to_owned(), noticed: vec![how] });
     }
 
     pub(crate) fn add_simulation(&mut self, totals: &oncebox_sim::Totals, failed: Vec<String>) {
@@ -124,7 +131,7 @@ impl Report {
             return Ok(());
         }
         println!(
-            "{} rows · {} messages · {} deliveries · {} kills · {} stops · {} cuts inside COMMIT · {} server crashes · {} full disks",
+            "{} rows · {} messages · {} deliveries · {} kills · {} stops · {} cuts inside COMMIT · {} server crashes · {} broker crashes · {} full disks",
             self.rows,
             self.messages,
             self.deliveries,
@@ -132,8 +139,15 @@ impl Report {
             self.stops,
             self.cuts,
             self.server_crashes,
+            self.broker_crashes,
             self.disks_filled
         );
+        if self.published > 0 {
+            println!(
+                "{} published by relays · lanes of a dead relay stood still for {} ms at most",
+                self.published, self.takeover_ms_max
+            );
+        }
         println!("{} lost · {} doubled · {} simulated seeds", self.lost, self.doubled, self.seeds);
         println!("planted bugs: {} of {} caught", self.planted.caught, self.planted.total);
         for (bug, Caught { row, noticed }) in &self.planted.by {
@@ -161,9 +175,15 @@ impl Report {
 /// One line per row while it runs, on stderr.
 pub(crate) fn progress(name: &str, ran: &Ran) {
     let found = if ran.findings.is_clean() { "clean".to_owned() } else { ran.findings.names().join(", ") };
-    let Ran { tally, cuts, server_crashes, messages, took, .. } = ran;
+    let Ran { tally, cuts, server_crashes, broker_crashes, messages, published, took, .. } = ran;
+    let crashes = server_crashes + broker_crashes;
+    let wire = match (published, ran.takeover) {
+        (0, _) => String::new(),
+        (_, None) => format!("{published} published, "),
+        (_, Some(takeover)) => format!("{published} published, takeover within {:.2} s, ", takeover.as_secs_f64()),
+    };
     let line = format!(
-        "{name}: {messages} messages, {} deliveries, {} kills, {} stops, {cuts} cuts, {server_crashes} crashes, {} unknown, {} own deaths, {:.1} s: {found}\n",
+        "{name}: {messages} messages, {} deliveries, {} kills, {} stops, {cuts} cuts, {crashes} crashes, {wire}{} unknown, {} own deaths, {:.1} s: {found}\n",
         tally.deliveries,
         tally.kills,
         tally.stops,

@@ -33,8 +33,13 @@ pub(crate) struct Ran {
     pub(crate) tally: Tally,
     pub(crate) cuts: u64,
     pub(crate) server_crashes: u64,
+    pub(crate) broker_crashes: u64,
     pub(crate) disks_filled: u64,
     pub(crate) messages: u64,
+    /// Messages that relays published, those that came again included.
+    pub(crate) published: u64,
+    /// The longest that a lane of a dead relay stood still, where that is timed.
+    pub(crate) takeover: Option<Duration>,
     pub(crate) findings: Findings,
     pub(crate) took: Duration,
 }
@@ -146,7 +151,9 @@ pub(crate) async fn run(row: &Row, seed: u64, bug: Option<&'static str>, ground:
         findings.deadlocks = blows.deadlocks(&place).await?;
     }
     let messages = demand.made.load(SeqCst);
-    Ok(Ran { tally, cuts, server_crashes, disks_filled, messages, findings, took: started.elapsed() })
+    let (broker_crashes, published, takeover) = (0, 0, None);
+    let took = started.elapsed();
+    Ok(Ran { tally, cuts, server_crashes, broker_crashes, disks_filled, messages, published, takeover, findings, took })
 }
 
 fn place(row: &Row, seed: u64, folder: &Path, ground: &Ground<'_>) -> anyhow::Result<Place> {

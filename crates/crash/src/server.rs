@@ -1,32 +1,42 @@
-//! PostgreSQL servers of the matrix's own, and disks that can fill up.
+//! Servers of the matrix's own, and disks that can fill up.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 
 /// A private server, ended with this value.
+#[derive(Debug)]
 pub(crate) struct Server {
+    /// Its name under `scripts/`.
+    script: &'static str,
     folder: PathBuf,
     url: String,
 }
 
-/// What `scripts/postgres` answers where PostgreSQL cannot be had.
+/// What a script answers where its server cannot be had.
 const UNAVAILABLE: i32 = 3;
 
 impl Server {
-    /// Starts one in `folder`; `None` if PostgreSQL cannot be had here.
+    /// Starts PostgreSQL in `folder`; `None` if it cannot be had here.
     pub(crate) fn start(folder: &Path) -> anyhow::Result<Option<Self>> {
-        let installed = script().arg("install").output().context("cannot run scripts/postgres")?;
+        Self::start_one("postgres", folder)
+    }
+
+    /// Starts the server of `scripts/SCRIPT` in `folder`; `None` if it cannot be had here.
+    pub(crate) fn start_one(script: &'static str, folder: &Path) -> anyhow::Result<Option<Self>> {
+        let installed = command(script).arg("install").output().with_context(|| cannot_run(script))?;
         if installed.status.code() == Some(UNAVAILABLE) {
             return Ok(None);
         }
         // The server runs as another user, who has to get there.
         open_to_all(folder)?;
-        let folder = folder.join("postgres");
-        let url = call("start", &folder)?;
-        Ok(Some(Self { folder, url }))
+        let folder = folder.join(script);
+        let url = call(script, "start", &folder)?;
+        Ok(Some(Self { script, folder, url }))
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -35,20 +45,52 @@ impl Server {
 
     /// SIGKILL to all of its processes, and up again.
     pub(crate) async fn crash(&self) -> anyhow::Result<()> {
-        let folder = self.folder.clone();
-        blocking(move || call("kill", &folder).and_then(|_| call("restart", &folder))).await
+        self.kill().await?;
+        self.restart().await
+    }
+
+    /// SIGKILL to all of its processes.
+    pub(crate) async fn kill(&self) -> anyhow::Result<()> {
+        self.call("kill").await
     }
 
     /// Up again, whatever state it is in.
     pub(crate) async fn restart(&self) -> anyhow::Result<()> {
-        let folder = self.folder.clone();
-        blocking(move || call("restart", &folder)).await
+        self.call("restart").await
+    }
+
+    /// Anything else that its script can do.
+    pub(crate) async fn call(&self, verb: &'static str) -> anyhow::Result<()> {
+        let (script, folder) = (self.script, self.folder.clone());
+        tokio::task::spawn_blocking(move || call(script, verb, &folder)).await.context("a task broke down")?.map(drop)
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = call("stop", &self.folder);
+        let _ = call(self.script, "stop", &self.folder);
+    }
+}
+
+/// Brokers of the matrix's own, each started when a row first needs it. They are killed, so nobody else uses them.
+pub(crate) struct Brokers {
+    folder: PathBuf,
+    /// By the name of their script; `None` if one cannot be had.
+    started: BTreeMap<&'static str, Option<Arc<Server>>>,
+}
+
+impl Brokers {
+    pub(crate) fn new(folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), started: BTreeMap::new() }
+    }
+
+    pub(crate) fn get(&mut self, script: &'static str) -> anyhow::Result<Option<Arc<Server>>> {
+        if let Some(started) = self.started.get(script) {
+            return Ok(started.clone());
+        }
+        let server = Server::start_one(script, &self.folder)?.map(Arc::new);
+        self.started.insert(script, server.clone());
+        Ok(server)
     }
 }
 
@@ -100,19 +142,18 @@ fn open_to_all(folder: &Path) -> anyhow::Result<()> {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o777)).context("cannot open a folder to all")
 }
 
-fn script() -> Command {
-    Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/postgres"))
+fn command(script: &str) -> Command {
+    Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(script))
 }
 
-fn call(verb: &str, folder: &Path) -> anyhow::Result<String> {
-    let output = script().arg(verb).arg(folder).output().context("cannot run scripts/postgres")?;
+fn cannot_run(script: &str) -> String {
+    format!("cannot run scripts/{script}")
+}
+
+fn call(script: &str, verb: &str, folder: &Path) -> anyhow::Result<String> {
+    let output = command(script).arg(verb).arg(folder).output().with_context(|| cannot_run(script))?;
     if !output.status.success() {
-        bail!("cannot {verb} the server: {}", String::from_utf8_lossy(&output.stderr).trim());
+        bail!("cannot {verb} the server by scripts/{script}: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> anyhow::Result<T> + Send + 'static) -> anyhow::Result<()> {
-    tokio::task::spawn_blocking(work).await.context("a task broke down")??;
-    Ok(())
 }

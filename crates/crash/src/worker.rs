@@ -25,11 +25,9 @@ use tokio::io::AsyncReadExt;
 
 use crate::feed::{BATCH, Order, Role, TIMES};
 use crate::place::{self, NAME, Place};
+use crate::process::JOB;
 use crate::row::{Faults, FeedKind, HandlerKind, Row, SourceKind};
 use crate::wire::Wire;
-
-/// Where a worker finds its job.
-pub(crate) const JOB: &str = "ONCEBOX_CRASH_JOB";
 
 /// What a worker is told.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -151,7 +149,7 @@ fn arm(job: &Job, stats: Arc<Stats>) {
 }
 
 /// One line to the parent. If it is gone, so are we.
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
         std::process::exit(1);
@@ -159,7 +157,7 @@ fn say(line: &str) {
 }
 
 /// Resolves when the parent closes our stdin, on purpose or by dying.
-async fn parent_gone() {
+pub(crate) async fn parent_gone() {
     let mut byte = [0; 1];
     while let Ok(1..) = tokio::io::stdin().read(&mut byte).await {}
 }
@@ -185,18 +183,18 @@ impl Desk {
     fn note(&self, what: &str, n: u64) {
         let _ = (&self.journal).write_all(format!("{what} {n}\n").as_bytes());
     }
+}
 
-    /// Whether a message still plays its role, counted in a file.
-    fn plays(&self, n: u64) -> bool {
-        let path = self.folder.join(format!("played-{n}"));
-        let played = std::fs::metadata(&path).map_or(0, |file| file.len());
-        if played >= TIMES {
-            return false;
-        }
-        let noted = std::fs::OpenOptions::new().create(true).append(true).open(path);
-        let _ = noted.and_then(|mut file| file.write_all(b"x"));
-        true
+/// Whether a message still plays its role, counted in a file of `folder`.
+pub(crate) fn plays(folder: &Path, n: u64) -> bool {
+    let path = folder.join(format!("played-{n}"));
+    let played = std::fs::metadata(&path).map_or(0, |file| file.len());
+    if played >= TIMES {
+        return false;
     }
+    let noted = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    let _ = noted.and_then(|mut file| file.write_all(b"x"));
+    true
 }
 
 async fn one<S: Business>(mut ctx: Context<S>, order: Order, desk: Arc<Desk>) -> oncebox::Result<Outcome> {
@@ -224,8 +222,8 @@ async fn apply<S: Business>(ctx: &mut Context<S>, order: Order, desk: &Arc<Desk>
     }
     match role {
         Role::Killer => std::process::abort(),
-        Role::Failing if desk.plays(n) => return Err(Failure::transient("it fails the first times")),
-        Role::Swallowing if desk.plays(n) => {
+        Role::Failing if plays(&desk.folder, n) => return Err(Failure::transient("it fails the first times")),
+        Role::Swallowing if plays(&desk.folder, n) => {
             let _ = S::run(ctx.db(), "select n from there_is_no_such_table".to_owned()).await;
         }
         _ => {}

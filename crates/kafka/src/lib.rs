@@ -17,12 +17,18 @@
 //! | order key | CloudEvents `ce_partitionkey`, else the record's key (in hexadecimal after `hex:` where it is no UTF-8) |
 //! | type | CloudEvents `ce_type`, else the topic |
 //!
+//! # Offsets in the store
+//!
+//! By default offsets live in the group and the inbox has a record per message. With
+//! [`KafkaSource::offsets_in_store`] the store has one number per partition instead, which commits with the effects:
+//! cheaper, and blind to what a producer sends twice. See [`OffsetsInStore`] for what goes with it.
+//!
 //! # What it does not do
 //!
 //! Kafka counts no deliveries, so a message that kills the process comes again uncounted. A topic that was deleted and made
 //! again begins at offset 0, so its places are not new ones. A partition that is taken from a process which does not know
 //! it yet is handled in two places for a while; the inbox makes each message take effect once all the same, the order
-//! across the two is not kept. Offsets live in the group, not in the store.
+//! across the two is not kept.
 //!
 //! # Building
 //!
@@ -37,4 +43,4 @@ pub mod source;
 
 pub use sink::KafkaSink;
 
-pub use source::{KafkaReceipt, KafkaSource, Start};
+pub use source::{KafkaReceipt, KafkaSource, OffsetsInStore, Start};

@@ -14,7 +14,7 @@ use async_nats::header::{HeaderName, HeaderValue};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use oncebox_core::cloud_events::{ID_HEADER, STRUCTURED, Spelling, structured};
+use oncebox_core::cloud_events::{STRUCTURED, Spelling, structured};
 use oncebox_core::{Message, MessageId, Timestamp};
 
 /// The header that the server itself recognises messages by.
@@ -128,12 +128,8 @@ fn sorted(headers: Option<&HeaderMap>) -> Vec<(&str, &str)> {
 }
 
 fn append_own(map: &mut HeaderMap, name: &str, value: &[u8], is_encoded: bool) {
-    // A header of the message's own must not pass for an attribute that it does not have.
-    let is_taken = starts_with(name, "nats-")
-        || name.eq_ignore_ascii_case(ID_HEADER)
-        || (is_attribute(name) && is_ours(&name[ATTRIBUTE.len()..]))
-        || name.ends_with(BASE64)
-        || name.ends_with(PERCENT);
+    // That it does not pass for an attribute, its name makes sure already.
+    let is_taken = starts_with(name, "nats-") || name.ends_with(BASE64) || name.ends_with(PERCENT);
     let carried = name.parse::<HeaderName>().is_ok() && !is_taken;
     let name = if carried { name.to_owned() } else { format!("{}{PERCENT}", percent_name(name)) };
     if is_attribute(&name) {
@@ -163,13 +159,6 @@ fn is_attribute(name: &str) -> bool {
 
 fn starts_with(name: &str, prefix: &str) -> bool {
     name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-}
-
-/// Attributes that become parts of a message.
-fn is_ours(attribute: &str) -> bool {
-    ["specversion", "id", "source", "type", "time", "partitionkey", "onceboxversion"]
-        .iter()
-        .any(|ours| attribute.eq_ignore_ascii_case(ours))
 }
 
 /// Everything but visible ASCII becomes `%XX`, and so do `"` and `%`.

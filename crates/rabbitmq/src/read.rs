@@ -12,9 +12,6 @@ const DELIVERY_COUNT: &str = "x-delivery-count";
 /// The same from RabbitMQ 4.3.
 const ACQUIRED_COUNT: &str = "x-acquired-count";
 
-/// The spelling of those whose header names may hold no colon.
-const UNDERSCORED: &str = "cloudEvents_";
-
 /// The message. Identity: CloudEvents, else the header `oncebox-id`, else the property `message-id`. Type: CloudEvents, else
 /// the property `type`, else the routing key.
 pub(crate) fn message(delivery: &mut Delivery, queue: &str, now: Timestamp) -> Message {
@@ -39,14 +36,10 @@ pub(crate) fn message(delivery: &mut Delivery, queue: &str, now: Timestamp) -> M
         headers.extend(text(property).map(|value| (name.to_owned(), value.into_bytes())));
     }
     for (name, value) in properties.headers().iter().flatten() {
-        let name = match name.as_str() {
-            DELIVERY_COUNT | ACQUIRED_COUNT => continue,
-            name => match name.strip_prefix(UNDERSCORED) {
-                Some(attribute) => format!("cloudEvents:{attribute}"),
-                None => name.to_owned(),
-            },
-        };
-        headers.extend(field::values(value).into_iter().map(|value| (name.clone(), value)));
+        let name = name.as_str();
+        if ![DELIVERY_COUNT, ACQUIRED_COUNT].contains(&name) {
+            headers.extend(field::values(value).into_iter().map(|value| (name.to_owned(), value)));
+        }
     }
     let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
     let mut message = Spelling::AMQP.read(pairs, payload, &kind, made.unwrap_or(now));

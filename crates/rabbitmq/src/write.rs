@@ -36,7 +36,11 @@ const SHORT_PROPERTIES_BYTES: usize = 8 * 256;
 /// The message with its CloudEvents attributes; an error says why AMQP can't carry it. `source` stands in where the message
 /// names none.
 pub(crate) fn write(message: &Message, source: Option<&str>, mode: Mode) -> Result<Written, String> {
-    let mut headers = Spelling::AMQP.write(message, source);
+    let mut headers = match mode {
+        Mode::Binary => Spelling::AMQP.write(message, source),
+        // Its attributes are in the document.
+        Mode::Structured => Spelling::AMQP.own_headers(message),
+    };
     let mut properties = BasicProperties::default().with_delivery_mode(PERSISTENT);
     if let Ok(seconds) = u64::try_from(message.time.as_second()) {
         properties = properties.with_timestamp(seconds);
@@ -62,7 +66,7 @@ pub(crate) fn write(message: &Message, source: Option<&str>, mode: Mode) -> Resu
     let payload = match mode {
         Mode::Binary => message.payload.clone(),
         Mode::Structured => {
-            headers.retain(|(name, _)| !name.starts_with("cloudEvents:") && !name.eq_ignore_ascii_case("content-type"));
+            headers.retain(|(name, _)| !name.eq_ignore_ascii_case("content-type"));
             properties = properties.with_content_type(STRUCTURED.into());
             structured(message, source).into()
         }

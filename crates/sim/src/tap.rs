@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use oncebox::source::SourceCapabilities;
-use oncebox::{Delivery, Release, Source, SourceError, Store, StoreError};
+use oncebox::{ConsumerId, Delivery, Release, Source, SourceError, Store, StoreError};
 
 use crate::journal::Journal;
 use crate::verdict::Kind;
@@ -41,6 +41,10 @@ impl<S: Store, Src: Source<S>> Source<S> for Tap<Src> {
         self.inner.capabilities()
     }
 
+    fn serve(&self, consumer: ConsumerId) {
+        self.inner.serve(consumer);
+    }
+
     async fn open(&self, store: &S) -> Result<(), SourceError> {
         self.inner.open(store).await
     }
@@ -59,6 +63,10 @@ impl<S: Store, Src: Source<S>> Source<S> for Tap<Src> {
             }
         }
         Ok(deliveries)
+    }
+
+    async fn done_in(&self, tx: &mut S::Tx, receipts: &[&Src::Receipt]) -> Result<Vec<bool>, StoreError> {
+        self.inner.done_in(tx, receipts).await
     }
 
     async fn ack_in(&self, tx: &mut S::Tx, receipts: &[&Src::Receipt]) -> Result<(), StoreError> {

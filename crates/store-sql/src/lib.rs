@@ -47,6 +47,8 @@ mod lanes;
 mod layer0;
 mod name;
 mod names;
+mod offset_queries;
+mod offsets;
 mod operator_queries;
 mod outbox;
 mod outbox_queries;

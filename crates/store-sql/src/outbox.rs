@@ -25,6 +25,7 @@ use oncebox_core::planted;
 use oncebox_core::queue::{HeldLane, QueueId, QueueSpec, QueueStore};
 use oncebox_core::sink::Outgoing;
 use oncebox_core::source::LaneNumber;
+use oncebox_core::time::Timestamp;
 
 use crate::connection::{Call, Connection, Row, corrupt};
 use crate::dialect::Dialect;
@@ -138,6 +139,15 @@ impl<D: Dialect> Outbox for SqlTx<D> {
 
     async fn skip_aside(&mut self, rows: &[i64]) -> Result<Vec<bool>, StoreError> {
         self.take_from_aside("skip what is set aside in the outbox", |outbox| &outbox.skip, rows).await
+    }
+
+    async fn sweep_sent(&mut self, before: Timestamp, max: usize) -> Result<u64, StoreError> {
+        let patience = self.patience();
+        let (queries, _, db) = self.parts();
+        let call = Call::new("remove what was sent from the outbox", &queries.outbox.sweep)
+            .value(before.as_microsecond())
+            .value(i64::try_from(max).unwrap_or(i64::MAX));
+        bounded(patience, call.execute(db)).await
     }
 
     async fn outbox_backlog(&mut self) -> Result<Backlog, StoreError> {
@@ -328,7 +338,8 @@ async fn fence(
         .column(held.iter().map(|held| Some(held.lane.0)))
         .column(held.iter().map(|held| Some(held.epoch)));
     let ours = call.fetch(db).await?.len() == held.len();
-    if ours || planted::is("no-fence") { Ok(()) } else { Err(lane_lost(attempted)) }
+    let unchecked = planted::is("no-fence") || planted::is("relay-settles-without-epoch");
+    if ours || unchecked { Ok(()) } else { Err(lane_lost(attempted)) }
 }
 
 /// Wakes what waits behind rows that are about to go. Their lanes are kept: nobody notes that more wait behind them.

@@ -24,6 +24,7 @@ pub(crate) struct OutboxQueries {
     pub(crate) page: Query,
     pub(crate) retry: Query,
     pub(crate) skip: Query,
+    pub(crate) sweep: Query,
     pub(crate) backlog: Query,
 }
 
@@ -47,6 +48,7 @@ impl OutboxQueries {
             page: query(include_str!("queries/postgres/outbox/page.sql")),
             retry: query(include_str!("queries/postgres/outbox/retry.sql")),
             skip: query(include_str!("queries/postgres/outbox/skip.sql")),
+            sweep: query(include_str!("queries/postgres/outbox/sweep.sql")),
             backlog: query(include_str!("queries/postgres/outbox/backlog.sql")),
         }
     }
@@ -70,6 +72,7 @@ impl OutboxQueries {
             page: query(include_str!("queries/sqlite/outbox/page.sql")),
             retry: query(include_str!("queries/sqlite/outbox/retry.sql")),
             skip: query(include_str!("queries/sqlite/outbox/skip.sql")),
+            sweep: query(include_str!("queries/sqlite/outbox/sweep.sql")),
             backlog: query(include_str!("queries/sqlite/outbox/backlog.sql")),
         }
     }

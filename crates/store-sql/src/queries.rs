@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
+use crate::offset_queries::OffsetQueries;
 use crate::operator_queries::OperatorQueries;
 use crate::outbox_queries::OutboxQueries;
 
@@ -35,6 +36,7 @@ pub struct Queries {
     pub(crate) operators: OperatorQueries,
     pub(crate) outbox: OutboxQueries,
     pub(crate) versions: VersionQueries,
+    pub(crate) offsets: OffsetQueries,
     pub(crate) names: NameQueries,
     pub(crate) schema: SchemaQueries,
 }

@@ -83,6 +83,9 @@ const PLANS: &[(&str, &str)] = &[
     (include_str!("../src/queries/sqlite/parked/wake_gaps.sql"), "oncebox_parked_gaps (consumer=? AND order_hash=?)"),
     (include_str!("../src/queries/sqlite/versions/lock.sql"), "USING PRIMARY KEY (consumer=? AND aggregate=?)"),
     (include_str!("../src/queries/sqlite/versions/advance.sql"), "USING PRIMARY KEY (consumer=? AND aggregate=?)"),
+    (include_str!("../src/queries/sqlite/offsets/lock.sql"), "USING PRIMARY KEY (consumer=? AND log=?)"),
+    (include_str!("../src/queries/sqlite/offsets/begin.sql"), "USING PRIMARY KEY (consumer=? AND log=?)"),
+    (include_str!("../src/queries/sqlite/offsets/advance.sql"), "USING PRIMARY KEY (consumer=? AND log=?)"),
     (include_str!("../src/queries/sqlite/outbox/pick.sql"), "USING COVERING INDEX oncebox_outbox_unsent (seq>?)"),
     (include_str!("../src/queries/sqlite/outbox/read.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/outbox/read.sql"), "oncebox_outbox_blocking (order_hash=? AND seq<?)"),
@@ -102,6 +105,8 @@ const PLANS: &[(&str, &str)] = &[
     (include_str!("../src/queries/sqlite/outbox/page.sql"), "oncebox_outbox_held_back (state=? AND seq>?)"),
     (include_str!("../src/queries/sqlite/outbox/retry.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/outbox/skip.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/outbox/sweep.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/outbox/sweep.sql"), "INDEX oncebox_outbox_sent (settled_at<?)"),
 ];
 
 #[tokio::test]
@@ -153,6 +158,11 @@ const OUTBOX_PLANS: &[(&str, &str, &[&str])] = &[
     (include_str!("../src/queries/postgres/outbox/page.sql"), "0, 10", &["Index Cond: ((state = 2) AND (seq > "]),
     (include_str!("../src/queries/postgres/outbox/retry.sql"), "'{1,2}'", &["outbox_pkey"]),
     (include_str!("../src/queries/postgres/outbox/skip.sql"), "'{1,2}'", &["outbox_pkey"]),
+    (
+        include_str!("../src/queries/postgres/outbox/sweep.sql"),
+        "1000, 100",
+        &["outbox_pkey", "using outbox_sent", "Index Cond: (settled_at < "],
+    ),
 ];
 
 /// With plans for any arguments, as a connection uses them after a while, on a table that is full, and on one that the
@@ -167,6 +177,10 @@ async fn statements_of_the_outbox_on_postgres_use_their_index() {
              order_key, message_id, kind, payload) \
              select 0, 0, n % 10, n % 500, n % 64, case when n % 100 = 0 then 2 when n % 50 = 0 then 1 else 0 end, 0, \
              n::text::bytea, 't', 'k', n::text::bytea, 'noted', 'x' from generate_series(1, 20000) as n; \
+             insert into outbox (emitted_at, made_at, topic_hash, lane, state, settled_at, made_at_nanos, key, topic, \
+             message_id, kind, payload) \
+             select 0, 0, 1, n % 64, 3, n, 0, n::text::bytea, 't', n::text::bytea, 'noted', 'x' \
+             from generate_series(1, 100000) as n; \
              insert into queues (id, name, lanes) values (1, 'the outbox', 64); \
              insert into lanes (queue, lane) select 1, n from generate_series(0, 63) as n",
         )

@@ -22,6 +22,30 @@ pub(crate) const TEXTS: &[&str] = &[
     "a=b&c=d%20e,f;g",
 ];
 
+/// Headers whose names mean something to some broker or spelling, each with what would do harm there.
+pub(crate) const NAMED: &[(&str, &str)] = &[
+    ("ce_id", "spoofed"),
+    ("CE_Type", "spoofed"),
+    ("ce_partitionkey", "spoofed"),
+    ("ce_onceboxversion", "7"),
+    ("ce_specversion", "0.1"),
+    ("ce-id", "spoofed"),
+    ("Ce-Source", "spoofed"),
+    ("ce-time", "2020-01-01T00:00:00Z"),
+    ("cloudEvents:id", "spoofed"),
+    ("cloudEvents_type", "spoofed"),
+    ("oncebox-id", "spoofed"),
+    ("content-type", "application/cloudevents+json"),
+    ("Nats-Msg-Id", "spoofed"),
+    ("Nats-Rollup", "all"),
+    ("x-delivery-count", "99"),
+    ("CC", "elsewhere"),
+    ("BCC", "elsewhere"),
+    ("ce_id;own", "own"),
+    ("x;own", "own"),
+    ("x;base64", "aGVsbG8="),
+];
+
 /// A message with `text` wherever a text can be, and in its payload.
 pub(crate) fn message(text: &str) -> Message {
     let mut message = Message::made_by(&ManualClock::new(), text)

@@ -13,6 +13,7 @@ use super::outbox::OutboxRows;
 use super::parked::Parked;
 use super::queue::Queues;
 use crate::key::Key;
+use crate::offsets::TakenOffset;
 use crate::store::ConsumerId;
 
 /// Everything a memory store knows. Only the one open transaction touches it.
@@ -25,6 +26,7 @@ pub(super) struct State {
     pub(super) operations: Operations,
     pub(super) outbox: OutboxRows,
     pub(super) versions: HashMap<(ConsumerId, Key), u64>,
+    pub(super) offsets: HashMap<(ConsumerId, String), TakenOffset>,
     tables: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
     appended: u64,
 }

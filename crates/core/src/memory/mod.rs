@@ -6,6 +6,7 @@
 
 mod db;
 mod inbox;
+mod offsets;
 mod operations;
 mod outbox;
 mod parked;

@@ -9,6 +9,8 @@
 //! librdkafka's consumer lives on one thread of its own: whatever waits in a callback of it waits there, and it is polled
 //! whatever the engine does. Both sides meet in `Shared`.
 
+mod in_store;
+mod ledger;
 mod partitions;
 mod poller;
 mod rebalance;
@@ -27,6 +29,7 @@ use self::partitions::Room;
 use self::shared::Shared;
 use crate::settings::Settings;
 
+pub use self::in_store::OffsetsInStore;
 pub use self::partitions::KafkaReceipt;
 
 /// A topic, read in a consumer group. Several processes of one group share its partitions.
@@ -59,6 +62,8 @@ struct Config {
     group: String,
     topic: String,
     start: Option<Start>,
+    /// Where the store has no offset, the group's counts.
+    adopts_group: bool,
     room: Room,
     drain: Duration,
     answer: Duration,
@@ -88,6 +93,7 @@ impl KafkaSource {
             group: group.into(),
             topic: topic.into(),
             start: None,
+            adopts_group: false,
             room: Room { messages: 2_000, bytes: 8 << 20 },
             drain: Duration::from_secs(10),
             answer: Duration::from_secs(10),
@@ -133,6 +139,12 @@ impl KafkaSource {
         self.with(|config| config.settings.set(name, value))
     }
 
+    /// Keeps the offsets in the consumer's store, where they commit with the effects, instead of a record per message.
+    #[must_use]
+    pub fn offsets_in_store(self) -> OffsetsInStore {
+        OffsetsInStore::new(self)
+    }
+
     fn delivery(&self, receipt: KafkaReceipt, message: Arc<Message>) -> Delivery<KafkaReceipt> {
         let mut delivery = Delivery::new(message, receipt);
         let KafkaReceipt { partition, offset, hand, .. } = receipt;
@@ -165,7 +177,7 @@ impl<S: Store> Source<S> for KafkaSource {
     }
 
     async fn open(&self, _store: &S) -> Result<(), SourceError> {
-        poller::start(Arc::clone(&self.config), Arc::clone(&self.shared)).await
+        poller::start(Arc::clone(&self.config), Arc::clone(&self.shared), None).await
     }
 
     async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery<KafkaReceipt>>, SourceError> {

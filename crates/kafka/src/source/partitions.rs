@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use oncebox_core::Message;
+use oncebox_core::{Message, planted};
 use tokio::time::Instant;
 
 /// One hand-out of one record.
@@ -24,7 +24,36 @@ pub struct KafkaReceipt {
     pub(super) epoch: u64,
     /// How often this assignment handed it out, this time included.
     pub(super) hand: u32,
+    /// Where the partition is when everything before this record is done.
+    pub(super) from: i64,
+    /// What the record looks like, to know its log again.
+    pub(super) witness: i64,
+    /// The epoch of its partition in the store, where offsets are kept there.
+    pub(super) held: i64,
 }
+
+/// Where a partition begins, if the store says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Begin {
+    pub(super) partition: i32,
+    /// The next record to read.
+    pub(super) next: i64,
+    /// The epoch of the partition in the store.
+    pub(super) held: i64,
+    /// What the record before `next` looks like. It is read first, and if it looks otherwise, this is another log.
+    pub(super) witness: Option<i64>,
+}
+
+impl Begin {
+    /// The first record to read.
+    pub(super) fn reads_from(&self) -> i64 {
+        self.next - i64::from(self.witness.is_some())
+    }
+}
+
+/// A partition whose records are not those that were read before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AnotherLog;
 
 /// The partitions that are assigned to us.
 #[derive(Debug, Default)]
@@ -47,11 +76,15 @@ struct Partition {
     told: Option<i64>,
     /// Being taken away: nothing of it is handed out any more.
     is_leaving: bool,
+    /// The epoch in the store.
+    held: i64,
+    /// The offset and look of a record that was read before.
+    known: Option<(i64, i64)>,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    message: Arc<Message>,
+    record: Record,
     /// Not before this; `None`: at once.
     due: Option<Instant>,
     hands: u32,
@@ -59,8 +92,16 @@ struct Waiting {
 
 #[derive(Debug)]
 struct Out {
-    message: Arc<Message>,
+    record: Record,
     hand: u32,
+}
+
+/// A record, and what ties it to the one before.
+#[derive(Debug)]
+struct Record {
+    message: Arc<Message>,
+    from: i64,
+    witness: i64,
 }
 
 /// A bound on what waits in one partition.
@@ -77,6 +118,26 @@ impl Partitions {
             self.epochs += 1;
             self.assigned.insert(*partition, Partition { epoch: self.epochs, ..Partition::default() });
         }
+    }
+
+    /// The store says where these begin, which were just assigned.
+    pub(super) fn begin(&mut self, begins: &[Begin]) {
+        for begin in begins {
+            if let Some(partition) = self.assigned.get_mut(&begin.partition) {
+                partition.next = Some(begin.next);
+                partition.held = begin.held;
+                partition.known = begin.witness.map(|witness| (begin.next - 1, witness));
+            }
+        }
+    }
+
+    /// A partition has a new owner, as the store knows. Whether we still took it for ours.
+    pub(super) fn lose(&mut self, receipt: &KafkaReceipt) -> bool {
+        let is_ours = self.assigned.get(&receipt.partition).is_some_and(|now| now.epoch == receipt.epoch);
+        if is_ours {
+            self.revoke(&[receipt.partition]);
+        }
+        is_ours
     }
 
     /// Partitions will be taken from us.
@@ -107,13 +168,28 @@ impl Partitions {
     }
 
     /// Takes in a record. One of a partition that is not ours, or that we have already, is dropped.
-    pub(super) fn insert(&mut self, number: i32, offset: i64, message: Arc<Message>) {
-        let Some(partition) = self.assigned.get_mut(&number) else { return };
-        if partition.next.is_some_and(|next| offset < next) {
-            return;
+    pub(super) fn insert(
+        &mut self,
+        number: i32,
+        offset: i64,
+        message: Arc<Message>,
+        witness: i64,
+    ) -> Result<(), AnotherLog> {
+        let Some(partition) = self.assigned.get_mut(&number) else { return Ok(()) };
+        // Not there any more if the log was compacted: then nothing is known either way.
+        if let Some((at, looks)) = partition.known.take()
+            && at == offset
+            && looks != witness
+            && !planted::is("offset-of-another-log")
+        {
+            return Err(AnotherLog);
         }
-        partition.next = Some(offset + 1);
-        partition.wait(offset, Waiting { message, due: None, hands: 0 });
+        if partition.next.is_some_and(|next| offset < next) {
+            return Ok(());
+        }
+        let from = partition.next.replace(offset + 1).unwrap_or(offset);
+        partition.wait(offset, Waiting { record: Record { message, from, witness }, due: None, hands: 0 });
+        Ok(())
     }
 
     /// Whether a partition holds as much as it may.
@@ -138,12 +214,14 @@ impl Partitions {
                 // One that is not due holds up those behind it.
                 && first.get().due.is_none_or(|due| due <= now)
             {
-                let (offset, Waiting { message, hands, .. }) = first.remove_entry();
-                partition.waiting_bytes -= message.payload.len();
+                let (offset, Waiting { record, hands, .. }) = first.remove_entry();
+                partition.waiting_bytes -= record.message.payload.len();
                 let hand = hands + 1;
-                let receipt = KafkaReceipt { partition: number, offset, epoch: partition.epoch, hand };
-                partition.out.insert(offset, Out { message: Arc::clone(&message), hand });
-                taken.push((receipt, message));
+                let Partition { epoch, held, .. } = *partition;
+                let Record { from, witness, .. } = record;
+                let receipt = KafkaReceipt { partition: number, offset, epoch, hand, from, witness, held };
+                taken.push((receipt, Arc::clone(&record.message)));
+                partition.out.insert(offset, Out { record, hand });
                 self.turn = number;
             }
         }
@@ -163,8 +241,8 @@ impl Partitions {
 
     /// A message is not done: it waits again until `due`. `false` if it is not ours any more.
     pub(super) fn release(&mut self, receipt: &KafkaReceipt, due: Option<Instant>) -> bool {
-        let Some((partition, Out { message, hand })) = self.end(receipt) else { return false };
-        partition.wait(receipt.offset, Waiting { message, due, hands: hand });
+        let Some((partition, Out { record, hand })) = self.end(receipt) else { return false };
+        partition.wait(receipt.offset, Waiting { record, due, hands: hand });
         true
     }
 
@@ -197,7 +275,7 @@ impl Partitions {
 
 impl Partition {
     fn wait(&mut self, offset: i64, waiting: Waiting) {
-        self.waiting_bytes += waiting.message.payload.len();
+        self.waiting_bytes += waiting.record.message.payload.len();
         self.waiting.insert(offset, waiting);
     }
 
@@ -205,6 +283,7 @@ impl Partition {
         let first = |offset: Option<i64>| offset.unwrap_or(i64::MAX);
         let waiting = first(self.waiting.first_key_value().map(|(offset, _)| *offset));
         let out = first(self.out.first_key_value().map(|(offset, _)| *offset));
+        let out = if planted::is("kafka-offset-past-unfinished") { i64::MAX } else { out };
         self.next.map(|next| next.min(waiting).min(out))
     }
 }
@@ -215,10 +294,14 @@ mod tests {
 
     use super::*;
 
+    fn note(partitions: &mut Partitions, number: i32, offset: i64) {
+        partitions.insert(number, offset, Arc::new(Message::new("noted")), 0).unwrap();
+    }
+
     fn fetched(offsets: impl IntoIterator<Item = i64>) -> Partitions {
         let mut partitions = Partitions::default();
         partitions.assign(&[0]);
-        offsets.into_iter().for_each(|offset| partitions.insert(0, offset, Arc::new(Message::new("noted"))));
+        offsets.into_iter().for_each(|offset| note(&mut partitions, 0, offset));
         partitions
     }
 
@@ -256,7 +339,7 @@ mod tests {
         partitions.revoke(&[0]);
         assert!(!partitions.finish(&old));
         partitions.assign(&[0]);
-        partitions.insert(0, 5, Arc::new(Message::new("noted")));
+        note(&mut partitions, 0, 5);
         let new = partitions.take(9, Instant::now())[0].0;
         assert_eq!((old.offset, old.hand), (new.offset, new.hand));
         assert!(!partitions.finish(&old) && !partitions.release(&old, None));
@@ -268,7 +351,7 @@ mod tests {
     fn one_that_is_not_due_holds_up_its_partition_and_no_other() {
         let mut partitions = fetched([1, 2, 3]);
         partitions.assign(&[1]);
-        partitions.insert(1, 7, Arc::new(Message::new("noted")));
+        note(&mut partitions, 1, 7);
         let due = Instant::now() + Duration::from_secs(1);
         let first: Vec<_> = partitions.take(9, Instant::now()).into_iter().map(|(receipt, _)| receipt).collect();
         let [seven, one, two, _] = first[..] else { panic!("{first:?}") };
@@ -298,7 +381,7 @@ mod tests {
     fn no_partition_starves() {
         let mut partitions = fetched(0..10);
         partitions.assign(&[1]);
-        (0..10).for_each(|offset| partitions.insert(1, offset, Arc::new(Message::new("noted"))));
+        (0..10).for_each(|offset| note(&mut partitions, 1, offset));
         let numbers: Vec<i32> = (0..4).map(|_| partitions.take(2, Instant::now())[0].0.partition).collect();
         assert_eq!(numbers, [1, 0, 1, 0]);
     }
@@ -308,7 +391,52 @@ mod tests {
         let mut partitions = fetched([1, 2]);
         assert!(partitions.is_full(0, Room { messages: 2, bytes: 100 }));
         assert!(!partitions.is_full(0, Room { messages: 3, bytes: 100 }));
-        partitions.insert(0, 3, Arc::new(Message::new("noted").with_payload(vec![0; 100])));
+        partitions.insert(0, 3, Arc::new(Message::new("noted").with_payload(vec![0; 100])), 0).unwrap();
         assert!(partitions.is_full(0, Room { messages: 9, bytes: 100 }));
+    }
+
+    fn begun(begin: Begin) -> Partitions {
+        let mut partitions = Partitions::default();
+        partitions.assign(&[0]);
+        partitions.begin(&[begin]);
+        partitions
+    }
+
+    #[test]
+    fn each_record_says_what_it_follows() {
+        let mut partitions = begun(Begin { partition: 0, next: 5, held: 3, witness: None });
+        for offset in [6, 7, 9] {
+            note(&mut partitions, 0, offset);
+        }
+        let taken = partitions.take(9, Instant::now());
+        let steps: Vec<_> = taken.iter().map(|(receipt, _)| (receipt.from, receipt.offset, receipt.held)).collect();
+        assert_eq!(steps, [(5, 6, 3), (7, 7, 3), (8, 9, 3)], "offsets have holes, steps have none");
+        assert!(partitions.release(&taken[1].0, None));
+        assert_eq!(partitions.take(9, Instant::now())[0].0.from, 7);
+    }
+
+    #[test]
+    fn a_log_is_known_again_by_the_record_before() {
+        let begin = Begin { partition: 0, next: 5, held: 3, witness: Some(77) };
+        assert_eq!(begin.reads_from(), 4);
+        let insert = |partitions: &mut Partitions, offset, witness| {
+            partitions.insert(0, offset, Arc::new(Message::new("noted")), witness)
+        };
+        let mut same = begun(begin);
+        assert_eq!((insert(&mut same, 4, 77), insert(&mut same, 5, 78)), (Ok(()), Ok(())));
+        assert_eq!(offsets(&same.take(9, Instant::now())), [5], "what was done is not handed out");
+        let mut compacted = begun(begin);
+        assert_eq!(insert(&mut compacted, 6, 78), Ok(()));
+        assert_eq!(compacted.take(9, Instant::now())[0].0.from, 5);
+        assert_eq!(insert(&mut begun(begin), 4, 78), Err(AnotherLog));
+    }
+
+    #[test]
+    fn what_the_store_gave_to_another_is_not_ours() {
+        let mut partitions = fetched([1, 2]);
+        let one = partitions.take(1, Instant::now())[0].0;
+        assert!(partitions.lose(&one) && !partitions.lose(&one));
+        assert!(!partitions.finish(&one) && partitions.take(9, Instant::now()).is_empty());
+        assert_eq!(partitions.tell_marks(), []);
     }
 }

@@ -12,7 +12,8 @@ use rdkafka::{ClientConfig, Offset};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::partitions::Room;
+use super::ledger::Ledger;
+use super::partitions::{AnotherLog, Room};
 use super::rebalance::Group;
 use super::shared::{Shared, State, Trouble};
 use super::{Config, OURS, start};
@@ -34,7 +35,11 @@ const COMMIT_EVERY: Duration = Duration::from_millis(100);
 const COMMIT_AGAIN: Duration = Duration::from_secs(5);
 
 /// Starts the thread, and waits until it has reached the brokers and seen the topic, or failed to.
-pub(super) async fn start(config: Arc<Config>, shared: Arc<Shared>) -> Result<(), SourceError> {
+pub(super) async fn start(
+    config: Arc<Config>,
+    shared: Arc<Shared>,
+    ledger: Option<Arc<dyn Ledger>>,
+) -> Result<(), SourceError> {
     if !shared.begin() {
         return Err(config.error(SourceErrorKind::Configuration, "open", "it is open already; open it once"));
     }
@@ -45,14 +50,19 @@ pub(super) async fn start(config: Arc<Config>, shared: Arc<Shared>) -> Result<()
     let ends = EndOnDrop(Arc::clone(&shared));
     let body = move || {
         let _ends = ends;
-        run(&config, &shared, tell);
+        run(&config, &shared, ledger.as_ref(), tell);
     };
     thread.spawn(body).map_err(|_| unstarted)?;
     told.await.unwrap_or(Err(failed))
 }
 
-fn run(config: &Arc<Config>, shared: &Arc<Shared>, tell: oneshot::Sender<Result<(), SourceError>>) {
-    let mut consumer = match connect(config, shared) {
+fn run(
+    config: &Arc<Config>,
+    shared: &Arc<Shared>,
+    ledger: Option<&Arc<dyn Ledger>>,
+    tell: oneshot::Sender<Result<(), SourceError>>,
+) {
+    let mut consumer = match connect(config, shared, ledger) {
         Ok(consumer) => Some(consumer),
         Err(error) => {
             let _ = tell.send(Err(error));
@@ -74,7 +84,7 @@ fn run(config: &Arc<Config>, shared: &Arc<Shared>, tell: oneshot::Sender<Result<
             }
             state.must_rebuild = false;
         }
-        match connect(config, shared) {
+        match connect(config, shared, ledger) {
             Ok(connected) => consumer = Some(connected),
             Err(error) => shared.fail(Trouble::from(&error)),
         }
@@ -91,9 +101,13 @@ impl Drop for EndOnDrop {
 }
 
 /// A consumer that has seen its topic and subscribed to it.
-fn connect(config: &Arc<Config>, shared: &Arc<Shared>) -> Result<BaseConsumer<Group>, SourceError> {
+fn connect(
+    config: &Arc<Config>,
+    shared: &Arc<Shared>,
+    ledger: Option<&Arc<dyn Ledger>>,
+) -> Result<BaseConsumer<Group>, SourceError> {
     let failed = |error: &KafkaError| config.error(error::source_kind(error), "open", error::reason(error));
-    let group = Group { config: Arc::clone(config), shared: Arc::clone(shared) };
+    let group = Group { config: Arc::clone(config), shared: Arc::clone(shared), ledger: ledger.cloned() };
     let consumer: BaseConsumer<Group> = client(config)?.create_with_context(group).map_err(|error| failed(&error))?;
     if !has_topic(&consumer, config, config.answer).map_err(|error| failed(&error))? {
         let reason = format!("there is no topic {}; create it, or correct its name", config.topic);
@@ -154,8 +168,13 @@ impl Poller<'_> {
                     let message = Arc::new(record::read(&record));
                     let partition = record.partition();
                     let mut state = self.shared.state();
-                    state.partitions.insert(partition, record.offset(), message);
+                    let witness = record::witness(&record);
+                    let inserted = state.partitions.insert(partition, record.offset(), message, witness);
                     drop(state);
+                    if inserted == Err(AnotherLog) {
+                        self.shared.fail(start::another_log(self.config, partition, record.offset()));
+                        continue;
+                    }
                     self.shared.recover();
                     self.shared.tell_receivers();
                     self.make_room(partition);

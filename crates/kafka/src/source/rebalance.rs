@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox_core::SourceErrorKind;
+use oncebox_core::{SourceErrorKind, planted};
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, RebalanceProtocol};
 use rdkafka::error::KafkaError;
+use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use tokio::time::Instant;
 
+use super::ledger::Ledger;
+use super::partitions::Begin;
 use super::shared::{Shared, Trouble};
 use super::{Config, start};
 
@@ -20,25 +23,41 @@ const LEADERLESS: Duration = Duration::from_millis(100);
 pub(super) struct Group {
     pub(super) config: Arc<Config>,
     pub(super) shared: Arc<Shared>,
+    /// Where offsets are kept, if not in the group.
+    pub(super) ledger: Option<Arc<dyn Ledger>>,
 }
 
 impl Group {
-    fn assign(&self, consumer: &BaseConsumer<Self>, partitions: &[i32]) {
-        if let Err(trouble) = self.settle_start(consumer, partitions) {
-            // Not checked is not right: with the next consumer everything is looked at again.
-            self.shared.state().must_rebuild |= trouble.kind != SourceErrorKind::Configuration;
-            self.shared.fail(trouble);
-            return;
-        }
-        self.shared.state().partitions.assign(partitions);
+    /// Answers where these begin, if not at the group's offsets.
+    fn assign(&self, consumer: &BaseConsumer<Self>, partitions: &[i32]) -> Vec<Begin> {
+        let begins = match self.settle_start(consumer, partitions) {
+            Ok(begins) => begins,
+            Err(trouble) => {
+                // Not checked is not right: with the next consumer everything is looked at again.
+                self.shared.state().must_rebuild |= trouble.kind != SourceErrorKind::Configuration;
+                self.shared.fail(trouble);
+                return Vec::new();
+            }
+        };
+        let mut state = self.shared.state();
+        state.partitions.assign(partitions);
+        state.partitions.begin(&begins);
+        // The group may be elsewhere, and those who watch its lag would wonder.
+        state.is_dirty |= !begins.is_empty();
+        drop(state);
         tracing::debug!(topic = %self.config.topic, ?partitions, "assigned");
+        begins
     }
 
     /// New partitions and those that just changed hands have no leader for a moment, so it is tried for a while.
-    fn settle_start(&self, consumer: &BaseConsumer<Self>, partitions: &[i32]) -> Result<(), Trouble> {
+    fn settle_start(&self, consumer: &BaseConsumer<Self>, partitions: &[i32]) -> Result<Vec<Begin>, Trouble> {
         let deadline = Instant::now() + self.config.answer;
         loop {
-            match start::settle(consumer, &self.config, partitions) {
+            let settled = match &self.ledger {
+                None => start::settle(consumer, &self.config, partitions).map(|()| Vec::new()),
+                Some(ledger) => start::settle_by_store(consumer, &self.config, &**ledger, partitions),
+            };
+            match settled {
                 Err(trouble) if trouble.kind == SourceErrorKind::Unavailable && Instant::now() < deadline => {
                     if !self.shared.wait_while(LEADERLESS, |_| true) {
                         // It should stop.
@@ -106,16 +125,30 @@ impl ClientContext for Group {
 }
 
 impl ConsumerContext for Group {
-    fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
-        let numbers = |list: &TopicPartitionList| -> Vec<i32> {
-            list.elements().iter().map(|element| element.partition()).collect()
-        };
-        match rebalance {
+    /// As the driver does it, but for where partitions begin: a seek after the assignment would come too late for what
+    /// was fetched by then.
+    fn rebalance(&self, consumer: &BaseConsumer<Self>, event: RDKafkaRespErr, list: &mut TopicPartitionList) {
+        let numbers: Vec<i32> = list.elements().iter().map(|element| element.partition()).collect();
+        let is_cooperative = matches!(consumer.rebalance_protocol(), RebalanceProtocol::Cooperative);
+        let done = if event == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
             // Empty ones are normal: the group has looked again and nothing changed for us.
-            Rebalance::Assign(list) if list.count() > 0 => self.assign(consumer, &numbers(list)),
-            Rebalance::Revoke(list) if list.count() > 0 => self.revoke(consumer, &numbers(list)),
-            Rebalance::Error(error) => tracing::debug!(topic = %self.config.topic, %error, "the group was not formed"),
-            _ => {}
+            let begins = if numbers.is_empty() { Vec::new() } else { self.assign(consumer, &numbers) };
+            for begin in begins.iter().filter(|_| !planted::is("offset-not-sought")) {
+                // Only a partition that is not in the list is refused.
+                let offset = Offset::Offset(begin.reads_from());
+                let _ = list.set_partition_offset(&self.config.topic, begin.partition, offset);
+            }
+            if is_cooperative { consumer.incremental_assign(list) } else { consumer.assign(list) }
+        } else {
+            if event != RDKafkaRespErr::RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS {
+                tracing::debug!(topic = %self.config.topic, ?event, "the group was not formed");
+            } else if !numbers.is_empty() {
+                self.revoke(consumer, &numbers);
+            }
+            if is_cooperative { consumer.incremental_unassign(list) } else { consumer.unassign() }
+        };
+        if let Err(error) = done {
+            tracing::debug!(topic = %self.config.topic, %error, "librdkafka did not take what the group assigned");
         }
     }
 }

@@ -15,13 +15,13 @@ use oncebox_core::ConsumerStore;
 use oncebox_core::crashpoint::crashpoint;
 use oncebox_core::outbox::Outbox;
 use oncebox_core::store::{Ended, Inbox, Session, Transaction};
-use oncebox_core::{Failure, Outcome, Source, Store, StoreError, StoreErrorKind, planted};
+use oncebox_core::{Failure, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind, planted};
 
 use super::Engine;
 use super::aside::{by_version, park_behind};
 use super::batch::collapse;
 use super::blame::{self, Blame};
-use super::fate::{Fate, Kind, claim, conclude, hold_back};
+use super::fate::{Fate, Judged, Kind, claim, conclude, hold_back};
 use super::handling;
 use super::identity::Claims;
 use super::plants;
@@ -191,7 +191,10 @@ pub(super) async fn inside<S: ConsumerStore, Src: Source<S>>(
     for (place, failure) in check!(tx, too_old::find(engine, &mut tx, works, &judged.fresh).await) {
         judged.leave(place, Fate::TooOld(failure), claims[place]);
     }
-    if engine.order.is_kept() {
+    if engine.by_offset {
+        check!(tx, leave_done(engine, &mut tx, works, &mut judged).await);
+    }
+    if engine.in_sequence() {
         hold_back(&mut judged, works, &claims);
     }
 
@@ -236,8 +239,12 @@ pub(super) async fn inside<S: ConsumerStore, Src: Source<S>>(
         |work: &Work<S, Src::Receipt>, fate: &Fate| work.delivery.parked.is_some() && matches!(fate, Fate::Aside(_));
     // Our own commit that went through has settled its row already.
     let ours = |fate: &Fate| matches!(fate, Fate::Duplicate(_, Kind::Ours));
-    let settled =
-        works.iter().zip(&fates).filter(|(work, fate)| fate.is_settled() && !ours(fate) && !stays(work, fate));
+    // What its source counts as done is behind the offset already.
+    let counted = |fate: &Fate| engine.by_offset && matches!(fate, Fate::Duplicate(..));
+    let settled = works
+        .iter()
+        .zip(&fates)
+        .filter(|(work, fate)| fate.is_settled() && !ours(fate) && !counted(fate) && !stays(work, fate));
     let receipts: Vec<&Src::Receipt> = settled.map(|(work, _)| &**work.delivery.receipt()).collect();
     if !planted::is("ack-before-commit") {
         check!(tx, engine.source.ack_in(&mut tx, &receipts).await);
@@ -245,4 +252,23 @@ pub(super) async fn inside<S: ConsumerStore, Src: Source<S>>(
     let hooks = plants::run_hooks_early(hooks).await;
     check!(tx, crashpoint("flushed").await);
     Ok((tx, fates, hooks))
+}
+
+/// Takes out what the source's offsets in the store say is done.
+async fn leave_done<S: ConsumerStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    tx: &mut S::Tx,
+    works: &[Work<S, Src::Receipt>],
+    judged: &mut Judged,
+) -> Result<(), StoreError> {
+    let receipts: Vec<&Src::Receipt> = works.iter().map(|work| &**work.delivery.receipt()).collect();
+    for (place, done) in engine.source.done_in(tx, &receipts).await?.into_iter().enumerate() {
+        if done && !planted::is("done-by-offset-handled") {
+            let ours = works[place].ready.as_ref().is_ok_and(|ready| ready.in_doubt);
+            let kind = if ours { Kind::Ours } else { Kind::Transport };
+            // How it ended is not kept with an offset.
+            judged.leave(place, Fate::Duplicate(Outcome::of(OutcomeKind::Applied), kind), None);
+        }
+    }
+    Ok(())
 }

@@ -53,6 +53,9 @@ pub(crate) struct Engine<S: ConsumerStore, Src: Source<S>> {
     /// Held shared by whatever runs, and alone by a suspect that is put to the proof.
     pub(super) alone: Arc<RwLock<()>>,
     pub(super) records: Records,
+    /// What was handled is known by the source's offsets in the store: messages have no claims, and each partition is
+    /// handled in its order.
+    pub(super) by_offset: bool,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) stats: Arc<Stats>,
     pub(super) outage: Outage,
@@ -146,6 +149,11 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
         if setup.order.is_kept() && capabilities.order == Order::None {
             return Err(StartError::NoOrder { name: name.to_string(), source_name: capabilities.name }.into());
         }
+        if capabilities.offsets_in_store
+            && let Some(mistake) = setup.mistake_with_offsets()
+        {
+            return Err(StartError::Offsets { name: name.to_string(), mistake }.into());
+        }
         let promise = promise(&setup.store.capabilities(), &capabilities, &setup.identity, &setup.routes);
         if setup.flow == Flow::Main && promise.guarantee < setup.required {
             let (name, because) = (name.to_string(), promise.because.unwrap_or_default());
@@ -156,6 +164,7 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
             own: setup.store.consumer(&name).await.map_err(store_error)?,
             shared: setup.store.consumer(&ConsumerName::global()).await.map_err(store_error)?,
         };
+        source.serve(records.own);
         source.open(&setup.store).await.map_err(|error| RunError::Source { name: name.to_string(), error })?;
         let engine = Self {
             store: setup.store,
@@ -184,6 +193,7 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
             conflicts: AtomicU64::new(0),
             stop: Stop::default(),
             failed: Mutex::new(None),
+            by_offset: capabilities.offsets_in_store,
             name,
         };
         engine.say_hello(&promise);
@@ -193,6 +203,11 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
     /// What was set aside is tried again, and is not parked behind itself.
     pub(super) fn parks_behind(&self) -> bool {
         self.order.is_kept() && self.flow == Flow::Main
+    }
+
+    /// Whether messages that share a key go one after another: an order key, or the partition that they came in.
+    pub(super) fn in_sequence(&self) -> bool {
+        self.order.is_kept() || self.by_offset
     }
 
     fn say_hello(&self, promise: &Promise) {
@@ -219,7 +234,7 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
     /// Runs until `shutdown` resolves or something stops it, then drains.
     pub(super) async fn run(self: Arc<Self>, shutdown: impl Future<Output = ()>) -> Result<Drained, RunError> {
         let held = Arc::new(Held::new(self.bounds.in_flight_max));
-        let feeds = if self.order.is_kept() { self.bounds.lanes } else { 1 };
+        let feeds = if self.in_sequence() { self.bounds.lanes } else { 1 };
         // As much as there is room for, so that sending never waits for one lane while others idle.
         let (outlets, feeds): (Vec<_>, Vec<_>) = (0..feeds).map(|_| mpsc::channel(self.bounds.in_flight_max)).unzip();
         let feeds: Vec<_> = feeds.into_iter().map(|feed| Arc::new(tokio::sync::Mutex::new(feed))).collect();

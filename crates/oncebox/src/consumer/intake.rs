@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use oncebox_core::ConsumerStore;
 use oncebox_core::crashpoint::crashpoint;
+use oncebox_core::source::LaneNumber;
 use oncebox_core::{Delivery, Failure, Release, Source, SourceErrorKind};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
@@ -222,7 +223,7 @@ fn ready<S: ConsumerStore, Src: Source<S>>(
     }
     message.check()?;
     let route = engine.routes.find(message)?.clone();
-    let claims = if route.claims {
+    let claims = if route.claims && !engine.by_offset {
         Some(engine.identity.claims(engine.records, message, delivery.coordinate.as_ref())?)
     } else {
         None
@@ -239,6 +240,10 @@ fn order_key<S: ConsumerStore, Src: Source<S>>(
     delivery: &Delivery<Src::Receipt>,
 ) -> Result<Option<Arc<str>>, Failure> {
     let message = &*delivery.message;
+    if engine.by_offset {
+        let LaneNumber(partition) = delivery.lane.unwrap_or(LaneNumber(0));
+        return Ok(Some(Arc::from(format!("partition {partition}"))));
+    }
     match &engine.order {
         OrderBy::Nothing => Ok(None),
         OrderBy::MessageKey => Ok(message.order_key.as_deref().map(Arc::from)),

@@ -132,6 +132,8 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             }
             group.works = self.without_blocked(group.works).await;
             group.works = self.while_open(group.works).await;
+            // A probe does not overtake what has just gone back under its order key.
+            group.works = self.without_blocked(group.works).await;
             if let Some(place) = group.works.iter().position(|work| work.ready.is_err()) {
                 let (rest, unfit, behind) = part(std::mem::take(&mut group.works), place);
                 if rest.is_empty() && behind.is_empty() {
@@ -387,6 +389,9 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
                 }
                 None => free.push(work),
             }
+        }
+        if behind.iter().any(|work| work.is_probe) {
+            self.engine.breaker.probe_told_nothing();
         }
         self.give_back(behind).await;
         free

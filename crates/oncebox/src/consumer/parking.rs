@@ -89,6 +89,9 @@ async fn inside<S: ConsumerStore, Src: Source<S>>(
     if let Some(parked) = work.delivery.parked {
         return tx.put_back(&[(parked.receipt, verdict)]).await.map(|()| true);
     }
+    if engine.by_offset && engine.source.done_in(tx, &[&**work.delivery.receipt()]).await?.contains(&true) {
+        return Ok(false);
+    }
     let standing = Standing::of(engine, work)?;
     let mut owns_record = false;
     let mut is_new = true;
@@ -187,7 +190,10 @@ impl Standing {
         let message = &*work.delivery.message;
         let named = engine.identity.claims(engine.records, message, work.delivery.coordinate.as_ref());
         if let Ok(claims) = named {
-            return Ok(Self { key: claims.first.key, fingerprint: claims.first.fingerprint, claim: None });
+            // Offsets stand for what is done; what is set aside is not, and needs a record of its own.
+            let claim = work.ready.as_ref().is_ok_and(|ready| engine.by_offset && ready.route.claims);
+            let claim = claim.then(|| claims.first.clone());
+            return Ok(Self { key: claims.first.key, fingerprint: claims.first.fingerprint, claim });
         }
         let key = stand_in(message, work.delivery.coordinate.as_ref()).map_err(|error| {
             let attempted = format!("park message {}", message.label());

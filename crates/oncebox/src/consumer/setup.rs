@@ -5,7 +5,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use oncebox_core::store::InvalidName;
-use oncebox_core::{Class, Clock, ConsumerName, Store, SystemClock};
+use oncebox_core::{Class, Clock, ConsumerName, KeyStrategy, Store, SystemClock};
 use tokio::sync::RwLock;
 
 use super::alerts::Alerts;
@@ -144,6 +144,38 @@ impl<S: Store> Setup<S> {
         }
     }
 
+    /// What can't be had from a source that keeps offsets in the store: they say that a message is done, and nothing else.
+    pub(super) fn mistake_with_offsets(&self) -> Option<&'static str> {
+        if self.flow == Flow::Front {
+            return Some("stored mode keeps each message under its key; use the source without offsets_in_store");
+        }
+        if self.identity.key != KeyStrategy::Coordinate {
+            return Some(
+                "offsets tell messages apart by their place in the broker alone, so a producer's retry is another \
+                 message; say so with `key(KeyStrategy::Coordinate)`, or use the source without offsets_in_store",
+            );
+        }
+        if self.identity.business.is_some() || self.identity.scope.is_global() {
+            return Some(
+                "a business key and a global scope need a record per message, and offsets keep none; use the source \
+                 without offsets_in_store",
+            );
+        }
+        if self.order.is_kept() {
+            return Some(
+                "each partition is handled in its order, but what follows a message that is set aside would have to be \
+                 set aside as well, or leave a gap; leave out `order_by`, or use the source without offsets_in_store",
+            );
+        }
+        if self.versioned.is_some() {
+            return Some(
+                "messages that wait for a version are claimed one by one; leave out `versioned`, or use the source \
+                 without offsets_in_store",
+            );
+        }
+        None
+    }
+
     pub(super) fn check(&self) -> Result<ConsumerName, StartError> {
         let checked = ConsumerName::new(self.name.clone())?;
         let name = self.name.clone();
@@ -184,6 +216,14 @@ pub enum StartError {
         /// The consumer.
         name: String,
         /// What is wrong.
+        mistake: &'static str,
+    },
+    /// Its source keeps offsets in the store, and something else does not go with that.
+    #[error("cannot start consumer {name} with offsets in the store: {mistake}")]
+    Offsets {
+        /// The consumer.
+        name: String,
+        /// What does not go with it.
         mistake: &'static str,
     },
     /// It can't promise what is required.

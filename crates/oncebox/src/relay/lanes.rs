@@ -3,17 +3,16 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use oncebox_core::outbox::OutboxStore;
 use oncebox_core::queue::{HeldLane, HeldLanes, LaneRequest, QueueId, QueueStore, QueueTx};
 use oncebox_core::source::LaneNumber;
-use oncebox_core::{StoreError, StoreErrorKind};
+use oncebox_core::{StoreError, StoreErrorKind, planted};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::stats::RelayStats;
+use super::relay::Shared;
 use crate::consumer::Stop;
 use crate::own_session::OwnSession;
 
@@ -63,6 +62,9 @@ impl Lanes {
     }
 
     fn give_back(&self) -> Vec<LaneNumber> {
+        if planted::is("surplus-lanes-kept") {
+            return Vec::new();
+        }
         let state = self.state();
         let surplus = state.held.lanes.iter().skip(state.held.share).map(|held| held.lane);
         surplus.filter(|lane| !state.busy.contains(lane)).collect()
@@ -85,17 +87,15 @@ impl Lanes {
 }
 
 /// Renews lanes at a quarter of their lease, until it is told to end. Never in the middle of a transaction.
-pub(super) async fn hold<S: OutboxStore + QueueStore>(
+pub(super) async fn hold<S: OutboxStore + QueueStore, K>(
     own: &OwnSession<S>,
-    queue: QueueId,
-    owner: Uuid,
-    lease: Duration,
-    lanes: &Lanes,
-    stats: &RelayStats,
+    mut request: LaneRequest,
+    shared: &Shared<S, K>,
     end: &Stop,
 ) {
+    let (lanes, lease) = (&shared.lanes, request.lease);
     while !end.is_set() {
-        let request = LaneRequest { queue, owner, lease, give_back: lanes.give_back() };
+        request.give_back = lanes.give_back();
         // The lease runs from before the question was asked, and ends for us a little before it does for others.
         let asked = Instant::now();
         let held = own
@@ -106,11 +106,15 @@ pub(super) async fn hold<S: OutboxStore + QueueStore>(
             .await;
         match held {
             Ok(held) => {
-                stats.lanes.store(held.lanes.len(), Relaxed);
+                shared.stats.lanes.store(held.lanes.len(), Relaxed);
                 lanes.set(held, Some(asked + lease * 3 / 4));
             }
             Err(error) if error.kind() == StoreErrorKind::Contended => {}
-            Err(error) => tracing::debug!("cannot renew the lanes of the outbox: {error}"),
+            Err(error) => {
+                if let Some(error) = shared.failed.take(error) {
+                    tracing::debug!("cannot renew the lanes of the outbox: {error}");
+                }
+            }
         }
         tokio::select! {
             () = end.wait() => {}

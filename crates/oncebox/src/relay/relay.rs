@@ -3,12 +3,12 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use oncebox_core::outbox::{KeepSent, OutboxStore};
-use oncebox_core::queue::QueueStore;
-use oncebox_core::{Clock, Sink, SinkError, SinkErrorKind, StoreError, SystemClock};
+use oncebox_core::queue::{LaneRequest, QueueStore};
+use oncebox_core::{Clock, Sink, SinkError, SinkErrorKind, StoreError, StoreErrorKind, SystemClock, planted};
 use tokio::task::JoinSet;
 
 use super::bounds::RelayBounds;
@@ -56,6 +56,10 @@ pub enum RelayError {
     /// The sink refused to start.
     #[error("cannot start the relay: {0}")]
     Sink(#[source] SinkError),
+    /// The store said something that waiting does not mend. What was published and could not be noted is published again,
+    /// under the same ids; nothing is lost.
+    #[error("the relay stopped, and messages wait in the outbox: {0}; mend it, and start the relay again")]
+    Stopped(#[source] StoreError),
     /// One of its tasks broke down.
     #[error("the relay stopped: one of its tasks broke down: {0}")]
     Broken(String),
@@ -71,6 +75,33 @@ pub(super) struct Shared<S, K> {
     pub(super) lanes: Lanes,
     pub(super) pauses: Pauses,
     pub(super) stop: Stop,
+    /// What only a person can mend.
+    pub(super) failed: Failed,
+}
+
+/// The first error that only a person can mend, and a signal that there is one.
+#[derive(Debug, Default)]
+pub(super) struct Failed {
+    error: Mutex<Option<StoreError>>,
+    is_there: Stop,
+}
+
+impl Failed {
+    /// Takes an error that waiting does not mend; gives back any other.
+    pub(super) fn take(&self, error: StoreError) -> Option<StoreError> {
+        use StoreErrorKind::{Breached, Configuration, Corrupt};
+        if !matches!(error.kind(), Configuration | Corrupt | Breached) || planted::is("relay-waits-for-ever") {
+            return Some(error);
+        }
+        tracing::error!("the relay stops, and messages wait in the outbox: {error}");
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.is_there.set();
+        None
+    }
+
+    pub(super) fn is_set(&self) -> bool {
+        self.is_there.is_set()
+    }
 }
 
 impl<S, K> Shared<S, K> {
@@ -173,6 +204,7 @@ impl<S: OutboxStore + QueueStore, K: Sink> Relay<S, K> {
             stats: self.stats,
             lanes: Lanes::default(),
             stop: Stop::default(),
+            failed: Failed::default(),
         });
         tracing::info!(sink = shared.sink.capabilities().name, workers = shared.bounds.workers, "relay starts");
         let mut workers = JoinSet::new();
@@ -180,8 +212,8 @@ impl<S: OutboxStore + QueueStore, K: Sink> Relay<S, K> {
             workers.spawn(Worker::new(Arc::clone(&shared), number).run());
         }
         let end = Stop::default();
-        let (lease, held, stats) = (shared.bounds.lease, &shared.lanes, &shared.stats);
-        let mut hold = Box::pin(lanes::hold(&own, queue, owner, lease, held, stats, &end));
+        let request = LaneRequest { queue, owner, lease: shared.bounds.lease, give_back: Vec::new() };
+        let mut hold = Box::pin(lanes::hold(&own, request, &shared, &end));
         let broken = tokio::select! {
             biased;
             () = &mut shutdown => {
@@ -190,6 +222,7 @@ impl<S: OutboxStore + QueueStore, K: Sink> Relay<S, K> {
             }
             // None of them ends before it is told to, unless it broke down.
             Some(Err(error)) = workers.join_next() => Some(error.to_string()),
+            () = shared.failed.is_there.wait() => None,
             () = &mut hold => None,
         };
         shared.stop.set();
@@ -222,9 +255,11 @@ impl<S: OutboxStore + QueueStore, K: Sink> Relay<S, K> {
         if tokio::time::timeout(CLOSE_MAX, shared.sink.close()).await.is_err() {
             tracing::info!("the broker was not told that the relay ends");
         }
-        match broken {
-            Some(error) => Err(RelayError::Broken(error)),
-            None => Ok(drained),
+        let failed = shared.failed.error.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (broken, failed) {
+            (Some(error), _) => Err(RelayError::Broken(error)),
+            (None, Some(error)) => Err(RelayError::Stopped(error)),
+            (None, None) => Ok(drained),
         }
     }
 }

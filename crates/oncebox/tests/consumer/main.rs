@@ -20,6 +20,7 @@ mod parking;
 mod poison;
 mod queue;
 mod relay;
+mod relay_suspects;
 mod rig;
 #[path = "../../../store-sql/tests/common/mod.rs"]
 mod sql;
@@ -98,6 +99,10 @@ on_every_store! {
     relay::a_relay_that_dies_is_taken_over,
     relay::random_faults_in_a_relay_lose_and_invert_nothing,
     relay::what_was_rolled_back_is_never_published,
+    relay::a_relay_whose_store_needs_a_person_ends_and_says_why,
+    relay::a_relay_waits_for_a_store_that_comes_back,
+    relay::a_relay_gives_back_lanes_when_another_joins,
+    relay_suspects::neighbours_wait_while_a_suspect_row_is_proved,
     relay::a_weaker_promise_than_required_is_refused_at_start,
     drain::a_shutdown_finishes_what_runs_and_gives_back_the_rest,
     drain::a_handler_that_never_ends_does_not_hold_up_a_shutdown_forever,

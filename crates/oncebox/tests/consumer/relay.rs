@@ -8,13 +8,13 @@ use oncebox::consumer::{RunError, StartError};
 use oncebox::memory::{MemorySink, MemorySource};
 use oncebox::outbox::Outbox;
 use oncebox::queue::QueueStore;
-use oncebox::relay::RelaySnapshot;
+use oncebox::relay::{RelayError, RelaySnapshot, RelayStats};
 use oncebox::{
     Context, Ended, Event, Failure, Guarantee, Message, MessageId, OrderBy, Outcome, Outgoing, Relay, Session, Store,
     Transaction,
 };
 use oncebox_testkit::eventually;
-use oncebox_testkit::faults::{FaultPlan, Faulty};
+use oncebox_testkit::faults::{Fault, FaultPlan, Faulty};
 use oncebox_testkit::store::Setup;
 
 use super::rig::*;
@@ -30,19 +30,19 @@ async fn relay_until<S: QueueStore>(
     stats.snapshot()
 }
 
-fn outgoing(topic: &str, key: Option<&str>, text: &str) -> Outgoing {
+pub(super) fn outgoing(topic: &str, key: Option<&str>, text: &str) -> Outgoing {
     let mut message = Message::new("noted").with_payload(text.to_owned());
     message.order_key = key.map(str::to_owned);
     Outgoing { topic: topic.to_owned(), message: Arc::new(message) }
 }
 
-async fn emit<S: QueueStore>(store: &S, rows: &[Outgoing]) {
+pub(super) async fn emit<S: QueueStore>(store: &S, rows: &[Outgoing]) {
     let mut tx = store.connect().await.unwrap().begin(Duration::from_secs(5)).await.unwrap();
     tx.emit(rows).await.unwrap();
     assert!(matches!(tx.commit().await, Ended::Committed(_)));
 }
 
-fn texts(published: &[Outgoing]) -> Vec<String> {
+pub(super) fn texts(published: &[Outgoing]) -> Vec<String> {
     published.iter().map(|out| String::from_utf8(out.message.payload.to_vec()).unwrap()).collect()
 }
 
@@ -276,6 +276,87 @@ pub(crate) async fn what_was_rolled_back_is_never_published<F: EngineFixture>(se
     relay_until(Relay::new(setup.store.clone(), sink.clone()), "one is published", async |seen| seen.published == 1)
         .await;
     assert_eq!(texts(&sink.take()), ["published"]);
+}
+
+/// Waiting would not mend it, so the relay ends, with the reason and what to do; whatever it was doing then. What it had
+/// published and could not note is published again by the next one, and nothing is lost.
+pub(crate) async fn a_relay_whose_store_needs_a_person_ends_and_says_why<F: EngineFixture>(setup: Setup<F>) {
+    for (round, call) in ["fetch-unsent", "end-sent", "hold-lanes"].into_iter().enumerate() {
+        let rows: Vec<Outgoing> = (0..20).map(|n| outgoing("t", Some("k"), &format!("{round}:{n}"))).collect();
+        emit(&setup.store, &rows).await;
+        let (plan, sink) = (FaultPlan::default(), MemorySink::new());
+        let relay = || {
+            Relay::new(Faulty::new(setup.store.clone(), plan.clone()), sink.clone()).bounds(|bounds| {
+                bounds.lease = Duration::from_millis(400);
+                bounds.batch_messages_max = 5;
+            })
+        };
+        plan.fail(call, Fault::Misconfigured, usize::MAX);
+        let ended = in_real_time(&setup.clock, relay().run(std::future::pending())).await.unwrap_err();
+        assert!(matches!(ended, RelayError::Stopped(_)), "{call}: {ended}");
+        let said = ended.to_string();
+        assert!(
+            said.contains("a test took the table away; give it back") && said.contains("start the relay"),
+            "{said}"
+        );
+        plan.calm();
+        let mut all = Vec::new();
+        let done = eventually("the next one publishes everything", async || {
+            all.extend(sink.take());
+            first_by_key(&all).get(&round.to_string()).is_some_and(|numbers| numbers.len() == 20)
+        });
+        in_real_time(&setup.clock, relay().run(done)).await.unwrap();
+        assert_eq!(first_by_key(&all)[&round.to_string()], (0..20).collect::<Vec<_>>(), "{call}");
+    }
+}
+
+/// The same errors, if they pass by themselves, end nothing.
+pub(crate) async fn a_relay_waits_for_a_store_that_comes_back<F: EngineFixture>(setup: Setup<F>) {
+    let (plan, sink) = (FaultPlan::default(), MemorySink::new());
+    let rows: Vec<Outgoing> = (0..20).map(|n| outgoing("t", Some("k"), &format!("k:{n}"))).collect();
+    emit(&setup.store, &rows).await;
+    for call in ["fetch-unsent", "end-sent", "hold-lanes"] {
+        plan.fail(call, Fault::BeforeDoing, 2);
+        plan.fail(call, Fault::Contended, 1);
+    }
+    let relay = Relay::new(Faulty::new(setup.store.clone(), plan), sink.clone())
+        .bounds(|bounds| bounds.lease = Duration::from_millis(400));
+    let mut all = Vec::new();
+    let done = eventually("all are published", async || {
+        all.extend(sink.take());
+        first_by_key(&all).get("k").is_some_and(|numbers| numbers.len() == 20)
+    });
+    in_real_time(&setup.clock, relay.run(done)).await.unwrap();
+}
+
+/// A second relay gets its half while the first goes on with the other, and nothing waits for a lease to end.
+pub(crate) async fn a_relay_gives_back_lanes_when_another_joins<F: EngineFixture>(setup: Setup<F>) {
+    let sink = MemorySink::new();
+    // So long that nobody gets a lane by waiting for its end.
+    let relay = || Relay::new(setup.store.clone(), sink.clone()).bounds(|b| b.lease = Duration::from_secs(4));
+    let (first, second) = (relay(), relay());
+    let (one, two) = (first.stats(), second.stats());
+    let lanes = |stats: &RelayStats| stats.snapshot().lanes;
+    let all = usize::from(oncebox::outbox::LANES);
+    let work = async {
+        let first_is_alone = eventually("the first one has all", async || lanes(&one) == all);
+        let joined = async {
+            first_is_alone.await;
+            let half = eventually("each has half", async || (lanes(&one), lanes(&two)) == (all / 2, all / 2));
+            second.run(half).await.unwrap();
+        };
+        let done = async {
+            joined.await;
+            // What the second one has left behind comes back.
+            eventually("the first one has all again", async || lanes(&one) == all).await;
+            let rows: Vec<Outgoing> = (0..100).map(|n| outgoing("t", None, &format!("k:{n}"))).collect();
+            emit(&setup.store, &rows).await;
+            eventually("all are published", async || sink.len() == 100).await;
+        };
+        first.run(done).await.unwrap();
+    };
+    in_real_time(&setup.clock, work).await;
+    assert_eq!((one.snapshot().lanes_lost, two.snapshot().lanes_lost), (0, 0), "given back, not taken away");
 }
 
 pub(crate) async fn a_weaker_promise_than_required_is_refused_at_start<F: EngineFixture>(setup: Setup<F>) {

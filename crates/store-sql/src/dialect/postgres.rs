@@ -26,6 +26,7 @@ use super::Dialect;
 use crate::connection::{Call, Connection};
 use crate::error::{ours, read};
 use crate::name::Identifier;
+use crate::offset_queries::OffsetQueries;
 use crate::operator_queries::OperatorQueries;
 use crate::outbox_queries::OutboxQueries;
 use crate::queries::{
@@ -243,6 +244,7 @@ impl Dialect for PostgresDialect {
         Migration { version: 5, name: "operators", sql: include_str!("../migrations/postgres/0005_operators.sql") },
         Migration { version: 6, name: "outbox", sql: include_str!("../migrations/postgres/0006_outbox.sql") },
         Migration { version: 7, name: "waits", sql: include_str!("../migrations/postgres/0007_waits.sql") },
+        Migration { version: 8, name: "offsets", sql: include_str!("../migrations/postgres/0008_offsets.sql") },
     ];
 
     fn place(&self) -> &str {
@@ -444,6 +446,7 @@ impl Dialect for PostgresDialect {
             },
             operators: OperatorQueries::postgres(query),
             outbox: OutboxQueries::postgres(query),
+            offsets: OffsetQueries::postgres(query),
             names: NameQueries {
                 add_consumer: query(include_str!("../queries/postgres/names/add_consumer.sql")),
                 find_consumer: query(include_str!("../queries/postgres/names/find_consumer.sql")),

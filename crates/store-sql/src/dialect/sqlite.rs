@@ -21,6 +21,7 @@ use tokio::time::{Instant, timeout};
 use super::Dialect;
 use crate::connection::Call;
 use crate::error::{ours, read};
+use crate::offset_queries::OffsetQueries;
 use crate::operator_queries::OperatorQueries;
 use crate::outbox_queries::OutboxQueries;
 use crate::queries::{
@@ -184,6 +185,7 @@ impl Dialect for SqliteDialect {
         Migration { version: 5, name: "operators", sql: include_str!("../migrations/sqlite/0005_operators.sql") },
         Migration { version: 6, name: "outbox", sql: include_str!("../migrations/sqlite/0006_outbox.sql") },
         Migration { version: 7, name: "waits", sql: include_str!("../migrations/sqlite/0007_waits.sql") },
+        Migration { version: 8, name: "offsets", sql: include_str!("../migrations/sqlite/0008_offsets.sql") },
     ];
 
     fn place(&self) -> &str {
@@ -395,6 +397,7 @@ impl Dialect for SqliteDialect {
             },
             operators: OperatorQueries::sqlite(query),
             outbox: OutboxQueries::sqlite(query),
+            offsets: OffsetQueries::sqlite(query),
             names: NameQueries {
                 add_consumer: query(include_str!("../queries/sqlite/names/add_consumer.sql")),
                 find_consumer: query(include_str!("../queries/sqlite/names/find_consumer.sql")),

@@ -5,7 +5,7 @@ use std::future::Future;
 use oncebox_core::outbox::{AsideRow, Backlog, KeepSent, Outbox, OutboxStore, SentReceipt, Unsent};
 use oncebox_core::queue::{HeldLane, QueueId};
 use oncebox_core::sink::Outgoing;
-use oncebox_core::{Store, StoreError};
+use oncebox_core::{Store, StoreError, Timestamp};
 
 use super::plan::Fault;
 use super::store::{Faulty, FaultyTx, injected, lost, on_transaction, with_fault};
@@ -57,6 +57,10 @@ impl<S: Store<Tx: Outbox>> Outbox for FaultyTx<S> {
 
     async fn skip_aside(&mut self, rows: &[i64]) -> Result<Vec<bool>, StoreError> {
         on_transaction!(self, "skip-aside", self.inner.skip_aside(rows))
+    }
+
+    async fn sweep_sent(&mut self, before: Timestamp, max: usize) -> Result<u64, StoreError> {
+        on_transaction!(self, "sweep-sent", self.inner.sweep_sent(before, max))
     }
 
     async fn outbox_backlog(&mut self) -> Result<Backlog, StoreError> {

@@ -45,6 +45,10 @@ pub const CALLS: &[&str] = &[
     "forget-starts",
     "lock-versions",
     "advance-versions",
+    "take-offsets",
+    "begin-offsets",
+    "lock-offsets",
+    "advance-offsets",
     "page",
     "parked",
     "causes",
@@ -73,6 +77,7 @@ pub const CALLS: &[&str] = &[
     "retry-aside",
     "skip-aside",
     "outbox-backlog",
+    "sweep-sent",
     "receive",
     "ack-in",
     "ack",
@@ -94,6 +99,8 @@ pub enum Fault {
     Lost,
     /// It is not done, because someone else is in the way. A source fails as with `BeforeDoing`.
     Contended,
+    /// It is not done, and will not be before a person has changed something. A source fails as with `BeforeDoing`.
+    Misconfigured,
     /// It is done after this long.
     Delay(Duration),
     /// A commit whose answer is lost at once, and that the other side makes this long after. Its doubt is resolved when

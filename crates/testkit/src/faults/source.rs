@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_core::source::SourceCapabilities;
-use oncebox_core::{Delivery, Release, Source, SourceError, SourceErrorKind, Store, StoreError};
+use oncebox_core::{ConsumerId, Delivery, Release, Source, SourceError, SourceErrorKind, Store, StoreError};
 
 use super::plan::{Fault, FaultPlan};
 use super::store::injected;
@@ -54,6 +54,10 @@ impl<S: Store, Src: Source<S>> Source<S> for FaultySource<Src> {
         self.inner.capabilities()
     }
 
+    fn serve(&self, consumer: ConsumerId) {
+        self.inner.serve(consumer);
+    }
+
     fn open(&self, store: &S) -> impl Future<Output = Result<(), SourceError>> + Send {
         self.inner.open(store)
     }
@@ -74,6 +78,10 @@ impl<S: Store, Src: Source<S>> Source<S> for FaultySource<Src> {
             Some(Fault::Lost) => self.inner.receive(max, wait).await.map(|_| Vec::new()),
             Some(_) => Err(away("receive")),
         }
+    }
+
+    async fn done_in(&self, tx: &mut S::Tx, receipts: &[&Self::Receipt]) -> Result<Vec<bool>, StoreError> {
+        self.inner.done_in(tx, receipts).await
     }
 
     async fn ack_in(&self, tx: &mut S::Tx, receipts: &[&Self::Receipt]) -> Result<(), StoreError> {

@@ -42,6 +42,7 @@ pub(super) fn injected(call: &str, fault: Fault) -> StoreError {
     let (kind, reason) = match fault {
         Fault::AfterDoing => (StoreErrorKind::Unavailable, "a test lost the answer"),
         Fault::Contended => (StoreErrorKind::Contended, "a test stood in the way"),
+        Fault::Misconfigured => (StoreErrorKind::Configuration, "a test took the table away; give it back"),
         _ => (StoreErrorKind::Unavailable, "a test lost the call"),
     };
     StoreError::new(kind, call, reason)
@@ -273,7 +274,7 @@ impl<S: Store> Transaction for FaultyTx<S> {
         }
         match fault {
             None | Some(Fault::Delay(_) | Fault::Repeat) => wrapped(told(inner, &plan).await, plan),
-            Some(fault @ (Fault::BeforeDoing | Fault::Contended)) => {
+            Some(fault @ (Fault::BeforeDoing | Fault::Contended | Fault::Misconfigured)) => {
                 inner.rollback().await;
                 Ended::RolledBack { session: None, error: injected("commit", fault) }
             }

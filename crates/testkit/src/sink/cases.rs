@@ -32,6 +32,17 @@ pub async fn hostile_texts_arrive_as_they_were_published<F: SinkFixture>(setup: 
     }
 }
 
+/// A header of the message's own is a header when it arrives, however it is called: it replaces no part of the message, and
+/// gives no orders to the broker.
+pub async fn headers_named_like_something_else_stay_headers<F: SinkFixture>(setup: Setup<F>) {
+    let mut sent = Message::new("noted").with_source("s").with_payload("{}");
+    for (name, value) in hostile::NAMED {
+        sent.headers.add(*name, *value).expect("a sound header");
+    }
+    setup.publish_all(std::slice::from_ref(&sent)).await;
+    hostile::assert_same_on_the_wire(&setup.arrived(1).await[0], &sent);
+}
+
 /// Messages of one order key arrive in the order of their batches.
 pub async fn a_batch_arrives_in_its_order<F: SinkFixture>(setup: Setup<F>) {
     let message = |n: usize| Message::new("noted").with_source("s").with_order_key("k").with_payload(n.to_string());

@@ -17,6 +17,7 @@ macro_rules! sink_suite {
         $crate::sink_cases! { publishing, $fixture, [
             what_is_published_arrives_once_and_as_it_was,
             hostile_texts_arrive_as_they_were_published,
+            headers_named_like_something_else_stay_headers,
             a_batch_arrives_in_its_order,
             many_are_confirmed_and_arrive,
             nothing_published_is_nothing_wrong,

@@ -1,13 +1,14 @@
-//! What every store must do: the suites [`inbox`], [`queue`], [`parked`], [`versions`], [`quarantine`] and [`outbox`], and
-//! the fixture that an adapter supplies.
+//! What every store must do: the suites [`inbox`], [`queue`], [`parked`], [`versions`], [`offsets`], [`quarantine`] and
+//! [`outbox`], and the fixture that an adapter supplies.
 //!
 //! A case is a generic async function in one of the suites' files, and one line in the suite's list
 //! ([`inbox_suite!`](crate::inbox_suite), [`queue_suite!`](crate::queue_suite), [`parked_suite!`](crate::parked_suite),
-//! [`versions_suite!`](crate::versions_suite), [`quarantine_suite!`](crate::quarantine_suite),
+//! [`versions_suite!`](crate::versions_suite), [`offsets_suite!`](crate::offsets_suite), [`quarantine_suite!`](crate::quarantine_suite),
 //! [`outbox_suite!`](crate::outbox_suite)).
 
 mod fixture;
 pub mod inbox;
+pub mod offsets;
 pub mod outbox;
 pub mod parked;
 pub mod quarantine;
@@ -18,7 +19,7 @@ pub mod versions;
 pub use fixture::{DbOf, Setup, StoreFixture, run};
 
 /// Runs every case of the store suites over a fixture, as tests named after the cases in the modules `inbox`,
-/// `queue`, `parked`, `versions`, `quarantine` and `outbox`. A store without one of these roles runs the suites of the others.
+/// `queue`, `parked`, `versions`, `offsets`, `quarantine` and `outbox`. A store without one of these roles runs the suites of the others.
 ///
 /// The calling crate needs `tokio` with the features `macros` and `rt-multi-thread`.
 #[macro_export]
@@ -29,6 +30,7 @@ macro_rules! store_suite {
         $crate::parked_suite!($fixture);
         $crate::quarantine_suite!($fixture);
         $crate::versions_suite!($fixture);
+        $crate::offsets_suite!($fixture);
         $crate::outbox_suite!($fixture);
     };
 }

@@ -62,6 +62,8 @@ macro_rules! outbox_suite {
             an_end_that_rolled_back_leaves_the_row,
             a_row_that_is_ended_twice_is_no_error,
             a_row_that_is_kept_is_out_of_the_way,
+            what_was_sent_long_ago_is_swept_a_few_at_a_time,
+            a_sweep_leaves_what_is_not_sent,
             the_backlog_counts_what_is_left,
 
             a_refused_row_is_set_aside_with_its_reason,
