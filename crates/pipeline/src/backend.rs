@@ -38,6 +38,9 @@ pub(crate) trait Backend: QueueStore {
         statement: &Statement,
     ) -> impl Future<Output = Result<Prepared, sqlx::Error>> + Send;
 
+    /// Runs a list of statements of the user's own.
+    fn script(db: &mut Db<Self>, script: String) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+
     /// Runs it, and answers how many rows it touched.
     fn execute(
         db: &mut Db<Self>,
@@ -65,6 +68,10 @@ impl Backend for Postgres {
         Ok(Prepared { sql, parameters: parameters.collect(), expect: statement.expect })
     }
 
+    async fn script(db: &mut PgConnection, script: String) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(AssertSqlSafe(script)).execute(db).await.map(drop)
+    }
+
     async fn execute(db: &mut PgConnection, prepared: &Prepared, values: Vec<Value>) -> Result<u64, sqlx::Error> {
         let mut query = sqlx::query(AssertSqlSafe(prepared.sql.clone()));
         for (value, parameter) in values.into_iter().zip(&prepared.parameters) {
@@ -80,6 +87,10 @@ impl Backend for Sqlite {
         db.prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await?;
         let parameters = statement.parameters.iter().map(|path| Parameter { path: path.clone(), is_json: false });
         Ok(Prepared { sql, parameters: parameters.collect(), expect: statement.expect })
+    }
+
+    async fn script(db: &mut SqliteConnection, script: String) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(AssertSqlSafe(script)).execute(db).await.map(drop)
     }
 
     async fn execute(db: &mut SqliteConnection, prepared: &Prepared, values: Vec<Value>) -> Result<u64, sqlx::Error> {

@@ -10,7 +10,9 @@ mod outlet;
 mod payload;
 pub mod place;
 mod run;
+mod send;
 pub mod shape;
 pub mod sql;
 
 pub use run::{Parts, RunFileError, Running, run};
+pub use send::{SendError, send};

@@ -41,13 +41,15 @@ pub enum Destination {
     Nats(String),
     /// Kafka, at `host:port,host:port`.
     Kafka(String),
+    /// The store itself: each topic is one of its queues.
+    Queue,
 }
 
 /// Schemes of brokers that are planned.
 const PLANNED: [&str; 3] = ["redis", "servicebus", "sqs"];
 
 const ORIGINS: &str = "write queue:NAME, amqp://user:password@host/vhost/queue, nats://host/stream or kafka://host/topic";
-const DESTINATIONS: &str = "write amqp://user:password@host/vhost, nats://host or kafka://host";
+const DESTINATIONS: &str = "write queue:, amqp://user:password@host/vhost, nats://host or kafka://host";
 
 impl Origin {
     /// Reads an address. A complaint never holds the address: it may hold a password.
@@ -85,9 +87,26 @@ impl Origin {
     }
 }
 
+impl Origin {
+    /// The broker that it is on, and what a sink calls it there.
+    pub(crate) fn as_destination(&self) -> (Destination, String) {
+        match self {
+            Self::Queue(name) => (Destination::Queue, name.clone()),
+            // The default exchange leads to the queue of that name.
+            Self::RabbitMq { url, queue } if queue.contains('/') => (Destination::RabbitMq(url.clone()), format!("/{queue}")),
+            Self::RabbitMq { url, queue } => (Destination::RabbitMq(url.clone()), queue.clone()),
+            Self::Nats { url, stream, .. } => (Destination::Nats(url.clone()), stream.clone()),
+            Self::Kafka { servers, topic } => (Destination::Kafka(servers.clone()), topic.clone()),
+        }
+    }
+}
+
 impl Destination {
     /// Reads an address. A complaint never holds the address: it may hold a password.
     pub fn parse(text: &str) -> Result<Self, String> {
+        if text == "queue:" {
+            return Ok(Self::Queue);
+        }
         let (scheme, authority, path) = split(text).ok_or(format!("it is no address; {DESTINATIONS}"))?;
         match scheme {
             "amqp" | "amqps" => {
@@ -162,6 +181,7 @@ impl fmt::Display for Destination {
             Self::RabbitMq(url) => write!(f, "amqp://{}", shown(url)),
             Self::Nats(url) => write!(f, "nats://{}", shown(url)),
             Self::Kafka(servers) => write!(f, "kafka://{servers}"),
+            Self::Queue => f.write_str("queue:"),
         }
     }
 }

@@ -8,7 +8,7 @@ use oncebox::consumer::{Drained, Snapshot, Stats, Versioned};
 use oncebox::postgres::Postgres;
 use oncebox::relay::{RelaySnapshot, RelayStats};
 use oncebox::sqlite::Sqlite;
-use oncebox::{Consumer, OrderBy, Relay, Retry, Session, StoreError, Transaction};
+use oncebox::{Consumer, Ended, OrderBy, Relay, Retry, Session, StoreError, Transaction};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -36,6 +36,14 @@ pub enum RunFileError {
         /// Why.
         #[source]
         error: StoreError,
+    },
+    /// The statements that run at each start could not.
+    #[error("cannot run {file} at the start: {reason}")]
+    Setup {
+        /// The file with the statements.
+        file: String,
+        /// Why.
+        reason: String,
     },
     /// A part ended with an error; the others were told to stop.
     #[error("{part}: {reason}")]
@@ -105,7 +113,7 @@ pub async fn run(
     }
 }
 
-async fn postgres(url: &str, spec: &StoreSpec) -> Result<Postgres, StoreError> {
+pub(crate) async fn postgres(url: &str, spec: &StoreSpec) -> Result<Postgres, StoreError> {
     let builder = Postgres::builder(url);
     match &spec.schema {
         Some(schema) => builder.schema(schema).connect().await,
@@ -121,6 +129,9 @@ async fn run_on<S: Backend>(
     started: impl FnOnce(&Running),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunFileError> {
+    if parts == Parts::All {
+        setup(&pipeline.store, &store).await?;
+    }
     let specs = if parts == Parts::All { pipeline.consumers.as_slice() } else { &[] };
     let mut consumers = Vec::new();
     let mut mistakes = Vec::new();
@@ -135,7 +146,7 @@ async fn run_on<S: Backend>(
         return Err(Mistakes { file: file.to_owned(), found: mistakes }.into());
     }
     let relay = pipeline.relay.as_ref().map(|spec| {
-        let relay = Relay::new(store.clone(), Outlet::new(&spec.to, &pipeline.kafka));
+        let relay = Relay::new(store.clone(), Outlet::new(&spec.to, &store, pipeline));
         if spec.keep_sent { relay.keep_sent() } else { relay }
     });
     started(&Running {
@@ -181,6 +192,23 @@ async fn run_on<S: Backend>(
         first.get_or_insert(failed);
     }
     first.map_or(Ok(()), Err)
+}
+
+/// Runs the user's own statements, in one transaction.
+async fn setup<S: Backend>(spec: &StoreSpec, store: &S) -> Result<(), RunFileError> {
+    let Some(path) = &spec.setup else { return Ok(()) };
+    let failed = |reason: String| RunFileError::Setup { file: path.display().to_string(), reason };
+    let script = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let begun = async { store.connect().await?.begin(CHECK).await };
+    let mut tx = begun.await.map_err(|error| failed(error.to_string()))?;
+    if let Err(error) = S::script(tx.db(), script).await {
+        tx.rollback().await;
+        return Err(failed(error.to_string()));
+    }
+    match tx.commit().await {
+        Ended::Committed(_) => Ok(()),
+        Ended::RolledBack { error, .. } | Ended::Unknown { error, .. } => Err(failed(error.to_string())),
+    }
 }
 
 fn ending<E: std::fmt::Display>(part: String, ended: Result<Drained, E>) -> Result<(), RunFileError> {

@@ -41,6 +41,8 @@ pub struct StoreSpec {
     pub at: StoreAt,
     /// PostgreSQL: the schema of Oncebox's tables. Default `oncebox`.
     pub schema: Option<String>,
+    /// A file with statements of the user's own that run at each start, as it was named.
+    pub setup: Option<std::path::PathBuf>,
     /// Where it stands in the file.
     pub line: usize,
 }
@@ -124,7 +126,12 @@ impl Pipeline {
     pub fn open(path: &Path, environment: &dyn Environment) -> Result<Self, FileError> {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| FileError::Unreadable { file: file.clone(), error })?;
-        Ok(Self::parse(&file, &text, environment)?)
+        let mut pipeline = Self::parse(&file, &text, environment)?;
+        // Beside the file, wherever it is run from.
+        if let (Some(setup), Some(folder)) = (&mut pipeline.store.setup, path.parent()) {
+            *setup = folder.join(&setup);
+        }
+        Ok(pipeline)
     }
 
     /// Reads the text of a file that is called `file`.
@@ -191,12 +198,13 @@ fn read_store(field: &Field<'_>) -> Option<StoreSpec> {
     let table = field.table("[store]")?;
     let at = table.required("url").and_then(|url| url.read(StoreAt::parse));
     let schema = table.text("schema");
+    let setup = table.text("setup").map(Into::into);
     if let (Some(StoreAt::Sqlite(_)), Some(_)) = (&at, &schema) {
         table.mistake("[store]: a file of SQLite has no schema; leave it out");
     }
     let line = table.line;
     table.finish();
-    Some(StoreSpec { at: at?, schema, line })
+    Some(StoreSpec { at: at?, schema, setup, line })
 }
 
 fn read_relay(field: &Field<'_>) -> Option<RelaySpec> {
