@@ -39,6 +39,10 @@ enum Verb {
     /// One worker of the demo.
     #[command(hide = true)]
     DemoWorker(demo::worker::Args),
+    /// The relay of `bench relay` that runs by itself.
+    #[cfg(feature = "brokers")]
+    #[command(hide = true)]
+    BenchRelay,
 }
 
 fn main() -> ExitCode {
@@ -55,6 +59,8 @@ fn main() -> ExitCode {
         Verb::Send(args) => runtime.block_on(send::run(args)),
         Verb::Bench(args) => runtime.block_on(bench::run(args)),
         Verb::DemoWorker(args) => runtime.block_on(demo::worker::run(args)).map(|()| ExitCode::SUCCESS),
+        #[cfg(feature = "brokers")]
+        Verb::BenchRelay => runtime.block_on(bench::relay::child::run()).map(|()| ExitCode::SUCCESS),
     };
     // Blocking reads of stdin must not hold up the end.
     runtime.shutdown_background();

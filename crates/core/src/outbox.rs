@@ -12,6 +12,7 @@
 //! an older epoch changes nothing. Numbers are given as rows are inserted, so order is promised among transactions that
 //! are serialised on the order key by something they both lock.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -86,15 +87,10 @@ pub trait Outbox {
     /// may commit.
     fn emit(&mut self, rows: &[Outgoing]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Up to `max` unsent rows of these lanes, oldest first, leaving out topics in `without`. Rows that wait behind one
-    /// that is set aside are not among them, nor are rows of lanes that are not, or no longer, held under these epochs.
-    /// Takes nothing: the lanes are the lock. Commit it, so that the store can note what waits and need not look again.
-    fn fetch_unsent(
-        &mut self,
-        lanes: &[HeldLane],
-        max: usize,
-        without: &[String],
-    ) -> impl Future<Output = Result<Vec<Unsent>, StoreError>> + Send;
+    /// Unsent rows, oldest first. Rows that wait behind one that is set aside are not among them, nor are rows of lanes
+    /// that are not, or no longer, held under these epochs. Takes nothing: the lanes are the lock. If it
+    /// [noted](Fetched::noted) something, commit it; otherwise it has only read.
+    fn fetch_unsent(&mut self, fetch: Fetch<'_>) -> impl Future<Output = Result<Fetched, StoreError>> + Send;
 
     /// Ends rows that the broker has confirmed. Fails with `Fenced` if a lane of any has a new owner; then nothing may
     /// commit. A row that is gone already is no error: only its owner can have ended it, in a commit whose answer was lost.
@@ -124,6 +120,28 @@ pub trait Outbox {
 
     /// How much is in the outbox.
     fn outbox_backlog(&mut self) -> impl Future<Output = Result<Backlog, StoreError>> + Send;
+}
+
+/// Which rows a relay wants.
+#[derive(Clone, Copy, Debug)]
+pub struct Fetch<'f> {
+    /// Of these lanes.
+    pub lanes: &'f [HeldLane],
+    /// So many at most.
+    pub max: usize,
+    /// Leaving out these topics.
+    pub without: &'f [String],
+    /// Leaving out these rows: whoever asks has them in hand.
+    pub except: &'f BTreeSet<i64>,
+}
+
+/// What a relay was given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fetched {
+    /// To be published.
+    pub rows: Vec<Unsent>,
+    /// The store has written down which rows wait, so that it need not look at them again. That lasts if it is committed.
+    pub noted: bool,
 }
 
 /// A row to publish.

@@ -54,9 +54,9 @@ impl Trouble {
 pub(crate) fn connect(error: &async_nats::ConnectError) -> Trouble {
     match error.kind() {
         ConnectErrorKind::ServerParse => Trouble::setting("the address cannot be read; write nats://host:port"),
-        ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
-            Trouble::setting("the server refuses the credentials; check the user name and the password or token in the URL")
-        }
+        ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => Trouble::setting(
+            "the server refuses the credentials; check the user name and the password or token in the URL",
+        ),
         ConnectErrorKind::Tls => Trouble::setting("TLS cannot be set up; check the certificates on both sides"),
         ConnectErrorKind::Dns => Trouble::later("the host name cannot be resolved"),
         ConnectErrorKind::TimedOut => Trouble::later("the server does not answer in time"),

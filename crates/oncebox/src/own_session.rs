@@ -45,7 +45,8 @@ impl<S: Store> OwnSession<S> {
         self.run(work, |found| !found.is_empty()).await
     }
 
-    async fn run<T, Fut>(
+    /// The same for work that says itself whether there is something to commit.
+    pub(crate) async fn run<T, Fut>(
         &self,
         work: impl FnOnce(S::Tx) -> Fut,
         is_worth_a_commit: impl FnOnce(&T) -> bool,

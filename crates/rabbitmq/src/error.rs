@@ -87,8 +87,12 @@ impl From<Error> for Trouble {
                 "; check the user name and the password in the URL"
             }
             AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => "; give the user of the URL that permission",
-            AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) => "; check the virtual host in the URL, and the user's rights",
-            AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) if !is_away => "; create it first, or ask for it with declare()",
+            AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) => {
+                "; check the virtual host in the URL, and the user's rights"
+            }
+            AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) if !is_away => {
+                "; create it first, or ask for it with declare()"
+            }
             _ => "",
         };
         Self { kind, reason: format!("the broker answered {}{advice}", Shown(text)) }

@@ -19,7 +19,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use bytes::Bytes;
 use oncebox_core::error::StoreError;
 use oncebox_core::outbox::{
-    AsideRow, Backlog, KeepSent, LANES, Outbox, OutboxStore, SentReceipt, Unsent, emit_key, id_taken, lane, lane_lost,
+    AsideRow, Backlog, Fetch, Fetched, KeepSent, LANES, Outbox, OutboxStore, SentReceipt, Unsent, emit_key, id_taken,
+    lane, lane_lost,
 };
 use oncebox_core::planted;
 use oncebox_core::queue::{HeldLane, QueueId, QueueSpec, QueueStore};
@@ -73,18 +74,13 @@ impl<D: Dialect> Outbox for SqlTx<D> {
         bounded(patience, emit(db, &queries.outbox, now, rows)).await
     }
 
-    async fn fetch_unsent(
-        &mut self,
-        lanes: &[HeldLane],
-        max: usize,
-        without: &[String],
-    ) -> Result<Vec<Unsent>, StoreError> {
-        if lanes.is_empty() || max == 0 {
-            return Ok(Vec::new());
+    async fn fetch_unsent(&mut self, wanted: Fetch<'_>) -> Result<Fetched, StoreError> {
+        if wanted.lanes.is_empty() || wanted.max == 0 {
+            return Ok(Fetched::default());
         }
         let patience = self.patience();
         let (queries, now, db) = self.parts();
-        bounded(patience, fetch(db, &queries.outbox, now, lanes, max, without)).await
+        bounded(patience, fetch(db, &queries.outbox, now, wanted)).await
     }
 
     async fn end_sent(&mut self, rows: &[SentReceipt], keep: KeepSent) -> Result<(), StoreError> {
@@ -225,31 +221,38 @@ async fn fetch(
     db: &mut impl Connection,
     queries: &OutboxQueries,
     now: Option<i64>,
-    lanes: &[HeldLane],
-    max: usize,
-    without: &[String],
-) -> Result<Vec<Unsent>, StoreError> {
-    let mut fetched = Vec::new();
+    Fetch { lanes, max, without, except }: Fetch<'_>,
+) -> Result<Fetched, StoreError> {
+    let mut fetched = Fetched::default();
     for _ in 0..LOOKS_MAX {
-        let picked = pick(db, queries, now, lanes, max, without).await?;
+        fetched.rows.clear();
+        // What is in hand is among the oldest.
+        let mut picked = pick(db, queries, now, lanes, max + except.len(), without).await?;
+        picked.retain(|seq, _| !except.contains(seq));
+        while picked.len() > max {
+            picked.pop_last();
+        }
         if picked.is_empty() {
-            return Ok(Vec::new());
+            break;
         }
         let seqs = picked.keys().copied().map(Some);
         let rows = Call::new(READ, &queries.read).column(seqs).fetch(db).await?;
         let looked_at = rows.len();
-        fetched.clear();
         for mut row in rows {
             let (seq, waits): (i64, i64) = (row.int()?, row.int()?);
             if waits == 0 {
                 let lane = *picked.get(&seq).ok_or_else(|| corrupt("a row that was not asked for"))?;
-                fetched.push(read_unsent(row, SentReceipt { row: seq, lane })?);
+                fetched.rows.push(read_unsent(row, SentReceipt { row: seq, lane })?);
             }
         }
         // With half of what was wanted in hand there is no hurry to look again.
-        let enough = fetched.len().saturating_mul(2) >= looked_at;
-        let some_wait = fetched.len() < looked_at;
-        if !some_wait || !note_behind(db, queries, now, lanes, without).await? || enough {
+        let enough = fetched.rows.len().saturating_mul(2) >= looked_at;
+        let some_wait = fetched.rows.len() < looked_at;
+        if !some_wait || !note_behind(db, queries, now, lanes, without).await? {
+            break;
+        }
+        fetched.noted = true;
+        if enough {
             break;
         }
     }
@@ -270,7 +273,7 @@ async fn pick(
     let held: HashMap<LaneNumber, HeldLane> = lanes.iter().map(|held| (held.lane, *held)).collect();
     let name = QueueSpec::outbox().name;
     // A few of each lane are enough, unless most rows lie in few lanes.
-    let fair = if queries.picks_by_lane { max.saturating_mul(4) / lanes.len() } else { max };
+    let fair = if queries.picks_by_lane { max.saturating_mul(2) / lanes.len() } else { max };
     let mut per_lane = fair.max(PER_LANE_MIN).min(max);
     let length = lanes.len().max(without.len());
     loop {
@@ -291,7 +294,8 @@ async fn pick(
             let lane = held.get(&LaneNumber(lane)).ok_or_else(|| corrupt("a row of a lane that was not asked for"))?;
             picked.insert(seq, *lane);
         }
-        if picked.len() >= max || picked.len() < per_lane || per_lane >= max {
+        // With most of what is wanted in hand, another look is not worth its price.
+        if picked.len() >= max - max / 4 || picked.len() < per_lane || per_lane >= max {
             return Ok(picked);
         }
         per_lane = per_lane.saturating_mul(8).min(max);

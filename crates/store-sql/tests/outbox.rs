@@ -6,11 +6,12 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::{PostgresPlace, begin, commit};
-use oncebox_core::outbox::{KeepSent, Outbox, Unsent};
+use oncebox_core::outbox::{Fetch, KeepSent, Outbox, Unsent};
 use oncebox_core::queue::{HeldLane, LaneRequest, QueueStore, QueueTx};
 use oncebox_core::{Clock, Message, MessageId, Outgoing, StoreErrorKind, SystemClock};
 use oncebox_store_sql::Postgres;
@@ -41,7 +42,8 @@ async fn hold<S: QueueStore>(store: &S, owner: Uuid) -> Vec<HeldLane> {
 
 async fn fetch(store: &Postgres, lanes: &[HeldLane]) -> Vec<Unsent> {
     let mut tx = begin(store).await;
-    let fetched = tx.fetch_unsent(lanes, 100, &[]).await.unwrap();
+    let fetched =
+        tx.fetch_unsent(Fetch { lanes, max: 100, without: &[], except: &BTreeSet::new() }).await.unwrap().rows;
     commit(tx).await;
     fetched
 }
@@ -118,7 +120,9 @@ async fn a_skip_waits_for_a_fetch_that_notes() {
     let lanes = hold(&store, SystemClock.id()).await;
     let aside = with_one_aside(&store, &lanes).await;
     let mut noting = begin(&store).await;
-    assert!(noting.fetch_unsent(&lanes, 100, &[]).await.unwrap().is_empty());
+    let looked =
+        noting.fetch_unsent(Fetch { lanes: &lanes, max: 100, without: &[], except: &BTreeSet::new() }).await.unwrap();
+    assert!(looked.rows.is_empty() && looked.noted);
     let mut skipping = JoinSet::new();
     {
         let store = store.clone();

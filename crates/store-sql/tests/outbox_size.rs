@@ -7,11 +7,12 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::env;
 use std::time::Duration;
 
 use common::{LOCK_WAIT, PostgresPlace, SqlitePlace, begin, commit};
-use oncebox_core::outbox::{KeepSent, Outbox, Unsent};
+use oncebox_core::outbox::{Fetch, KeepSent, Outbox, Unsent};
 use oncebox_core::queue::{HeldLane, LaneRequest, QueueStore, QueueTx};
 use oncebox_core::{Clock, Message, Outgoing, Session, SystemClock};
 use tokio::time::Instant;
@@ -49,7 +50,11 @@ impl<S: QueueStore> Relay<S> {
         let without: Vec<String> = without.iter().map(|topic| (*topic).to_owned()).collect();
         let mut tx = self.idle.take().unwrap().begin(LOCK_WAIT).await.unwrap();
         let begun = Instant::now();
-        let rows = tx.fetch_unsent(&self.lanes, BATCH, &without).await.unwrap();
+        let rows = tx
+            .fetch_unsent(Fetch { lanes: &self.lanes, max: BATCH, without: &without, except: &BTreeSet::new() })
+            .await
+            .unwrap()
+            .rows;
         let took = begun.elapsed();
         self.idle = Some(commit(tx).await);
         (rows, took)

@@ -2,7 +2,16 @@
 
 use std::fmt::Write;
 
-use super::report::{Line, Report, conditions};
+/// One bar.
+#[derive(Clone, Debug)]
+pub(super) struct Bar {
+    pub(super) name: String,
+    pub(super) is_ours: bool,
+    /// The median.
+    pub(super) rate: f64,
+    pub(super) slowest: f64,
+    pub(super) fastest: f64,
+}
 
 const WIDTH: f64 = 960.0;
 const MARGIN: f64 = 16.0;
@@ -22,42 +31,43 @@ const STYLE: &str = "text{font:14px system-ui,sans-serif;fill:#6e7781}.title{fon
     .small{font-size:11px}.ours{fill:#1f7a4d}.hand{fill:#8c959f}.spread{stroke:#57606a;stroke-width:1.5}\
     @media(prefers-color-scheme:dark){text{fill:#c9d1d9}.ours{fill:#3fb97a}.hand{fill:#6e7681}.spread{stroke:#c9d1d9}}";
 
-pub(super) fn bars(report: &Report) -> String {
-    let height = HEAD + ROW * report.variants.len() as f64 + MARGIN;
-    let most = report.variants.iter().map(|line| line.fastest).fold(1.0, f64::max);
+/// `title` says what is counted, `conditions` what the figures depend on.
+pub(super) fn bars(title: &str, conditions: &str, bars: &[Bar]) -> String {
+    let height = HEAD + ROW * bars.len() as f64 + MARGIN;
+    let most = bars.iter().map(|bar| bar.fastest).fold(1.0, f64::max);
     let scale = (WIDTH - 2.0 * MARGIN - NAMES - FIGURES) / most;
     let mut svg = format!(
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img">
-<title>Messages per second</title>
+<title>{title}</title>
 <style>{STYLE}</style>
-<text class="title" x="{MARGIN}" y="24">Messages per second, median of the rounds; the line spans slowest to fastest</text>
+<text class="title" x="{MARGIN}" y="24">{title}, median of the rounds; the line spans slowest to fastest</text>
 "#,
     );
-    for (row, text) in wrapped(&conditions(&report.server)).iter().enumerate() {
+    for (row, text) in wrapped(conditions).iter().enumerate() {
         let (y, text) = (42.0 + 15.0 * row as f64, escape(text));
         // Writing to a string does not fail.
         let _ = writeln!(svg, r#"<text class="small" x="{MARGIN}" y="{y}">{text}</text>"#);
     }
-    for (row, line) in report.variants.iter().enumerate() {
-        bar(&mut svg, line, HEAD + ROW * row as f64, scale);
+    for (row, bar) in bars.iter().enumerate() {
+        draw(&mut svg, bar, HEAD + ROW * row as f64, scale);
     }
     svg + "</svg>\n"
 }
 
-fn bar(svg: &mut String, line: &Line, top: f64, scale: f64) {
+fn draw(svg: &mut String, bar: &Bar, top: f64, scale: f64) {
     let (left, middle) = (MARGIN + NAMES, top + BAR / 2.0);
-    let (end, from, to) = (line.messages_per_second * scale, left + line.slowest * scale, left + line.fastest * scale);
-    let class = if line.variant.is_ours() { "ours" } else { "hand" };
+    let (end, from, to) = (bar.rate * scale, left + bar.slowest * scale, left + bar.fastest * scale);
+    let class = if bar.is_ours { "ours" } else { "hand" };
     let _ = writeln!(
         svg,
         r#"<text x="{:.1}" y="{:.1}" text-anchor="end">{}</text><rect class="{class}" x="{left:.1}" y="{top:.1}" width="{:.1}" height="{BAR}" rx="2"/><line class="spread" x1="{from:.1}" x2="{to:.1}" y1="{middle:.1}" y2="{middle:.1}"/><text x="{:.1}" y="{:.1}">{}</text>"#,
         left - 8.0,
         middle + 5.0,
-        escape(&line.name),
+        escape(&bar.name),
         end.max(1.0),
         to.max(left + end) + 8.0,
         middle + 5.0,
-        grouped(line.messages_per_second),
+        grouped(bar.rate),
     );
 }
 

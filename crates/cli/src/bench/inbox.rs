@@ -8,7 +8,6 @@ use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 
-use super::chart;
 use super::database::{Database, Keys};
 use super::hand::{self, Style, Took};
 use super::load::{Latency, Pace};
@@ -75,7 +74,7 @@ pub(super) async fn run<D: Database>(db: &D, args: &Args) -> anyhow::Result<()> 
     }
     let report = Report::new(db.settings().await?, args.on.lanes, lines);
     if let Some(path) = &args.svg {
-        std::fs::write(path, chart::bars(&report)).with_context(|| format!("cannot write {}", path.display()))?;
+        std::fs::write(path, report.bars()).with_context(|| format!("cannot write {}", path.display()))?;
     }
     report.print(args.on.json)
 }

@@ -50,10 +50,7 @@ impl Latencies {
     }
 
     pub(super) fn summary(&self, per_second: f64) -> Option<Latency> {
-        let mut micros = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        micros.sort_unstable();
-        let at = |share: f64| Some(*micros.get((micros.len() as f64 * share) as usize)? as f64 / 1_000.0);
-        Some(Latency { messages_per_second: per_second, p50_ms: at(0.5)?, p99_ms: at(0.99)? })
+        Latency::of(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone(), per_second)
     }
 }
 
@@ -64,6 +61,15 @@ pub(super) struct Latency {
     pub(super) messages_per_second: f64,
     pub(super) p50_ms: f64,
     pub(super) p99_ms: f64,
+}
+
+impl Latency {
+    /// Of messages that arrived at this rate and took so many microseconds each. `None` if there were none.
+    pub(super) fn of(mut micros: Vec<u64>, per_second: f64) -> Option<Self> {
+        micros.sort_unstable();
+        let at = |share: f64| Some(*micros.get((micros.len() as f64 * share) as usize)? as f64 / 1_000.0);
+        Some(Self { messages_per_second: per_second, p50_ms: at(0.5)?, p99_ms: at(0.99)? })
+    }
 }
 
 #[cfg(test)]

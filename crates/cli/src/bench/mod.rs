@@ -1,9 +1,10 @@
-//! `oncebox bench`: what the inbox costs, measured against the same work written by hand, in one run on one server.
+//! `oncebox bench`: what inbox and outbox cost, measured against the same work written by hand, in one run on one server.
 //!
 //! Absolute figures belong to the machine; the ratios are what we hold ourselves to. `docs/performance.md` says how to
 //! read them.
 
 mod chart;
+#[cfg_attr(not(feature = "brokers"), allow(dead_code, unused_imports, reason = "the outbox is for `relay` alone"))]
 mod database;
 mod failures;
 mod growth;
@@ -13,6 +14,8 @@ mod load;
 mod memory;
 mod ours;
 mod process;
+#[cfg(feature = "brokers")]
+pub(crate) mod relay;
 mod report;
 mod variant;
 mod work;
@@ -40,6 +43,14 @@ enum What {
     Growth(growth::Args),
     Memory(memory::Args),
     Failures(failures::Args),
+    #[cfg(feature = "brokers")]
+    Relay(relay::Args),
+    /// Compare outbox and relay with the broker's client used by hand. Not in this build; it takes the feature `brokers`.
+    #[cfg(not(feature = "brokers"))]
+    Relay {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+        rest: Vec<String>,
+    },
 }
 
 /// What all measurements take.
@@ -63,6 +74,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         What::Growth(growth) => &growth.on.store,
         What::Memory(memory) => &memory.on.store,
         What::Failures(failures) => &failures.on.store,
+        #[cfg(feature = "brokers")]
+        What::Relay(relay) => &relay.store,
+        #[cfg(not(feature = "brokers"))]
+        What::Relay { .. } => bail!("this program was built without brokers; build it with `--features brokers`"),
     };
     match store.split(':').next() {
         Some("postgres" | "postgresql") => run_on::<PostgresPlace>(store, &args.what).await,
@@ -80,6 +95,10 @@ async fn run_on<D: Database>(store: &str, what: &What) -> anyhow::Result<ExitCod
             What::Growth(args) => growth::run(&db, args).await,
             What::Memory(args) => memory::run(&db, args).await,
             What::Failures(args) => failures::run(&db, args).await,
+            #[cfg(feature = "brokers")]
+            What::Relay(args) => relay::run(&db, args).await,
+            #[cfg(not(feature = "brokers"))]
+            What::Relay { .. } => Ok(()),
         }
     };
     let done = tokio::select! {

@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::Context;
 use serde::Serialize;
 
+use super::chart::{self, Bar};
 use super::database::Settings;
 use super::hand::Took;
 use super::load::Latency;
@@ -100,6 +101,19 @@ impl Report {
             variants,
             peak_kib: process::peak_kib(),
         }
+    }
+
+    /// Throughput as a picture.
+    pub(super) fn bars(&self) -> String {
+        let bar = |line: &Line| Bar {
+            name: line.name.clone(),
+            is_ours: line.variant.is_ours(),
+            rate: line.messages_per_second,
+            slowest: line.slowest,
+            fastest: line.fastest,
+        };
+        let bars: Vec<Bar> = self.variants.iter().map(bar).collect();
+        chart::bars("Messages per second", &conditions(&self.server), &bars)
     }
 
     pub(super) fn print(&self, json: bool) -> anyhow::Result<()> {

@@ -8,7 +8,8 @@ use super::store::{MemoryStore, MemoryTx};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::outbox::{
-    AsideRow, Backlog, KeepSent, Outbox, OutboxStore, SentReceipt, Unsent, emit_key, id_taken, lane, lane_lost,
+    AsideRow, Backlog, Fetch, Fetched, KeepSent, Outbox, OutboxStore, SentReceipt, Unsent, emit_key, id_taken, lane,
+    lane_lost,
 };
 use crate::planted;
 use crate::queue::{HeldLane, QueueId, QueueSpec, QueueStore};
@@ -138,16 +139,12 @@ impl Outbox for MemoryTx {
         Ok(())
     }
 
-    async fn fetch_unsent(
-        &mut self,
-        lanes: &[HeldLane],
-        max: usize,
-        without: &[String],
-    ) -> Result<Vec<Unsent>, StoreError> {
+    async fn fetch_unsent(&mut self, fetch: Fetch<'_>) -> Result<Fetched, StoreError> {
+        let Fetch { lanes, max, without, except } = fetch;
         let now = self.now();
         let db = self.usable("read the outbox")?;
         let queues = &db.state().queues;
-        let Some(queue) = queues.find(&QueueSpec::outbox()) else { return Ok(Vec::new()) };
+        let Some(queue) = queues.find(&QueueSpec::outbox()) else { return Ok(Fetched::default()) };
         let held = lanes.iter().filter(|held| queues.holds(queue, held, now));
         let held: HashMap<LaneNumber, HeldLane> = held.map(|held| (held.lane, *held)).collect();
         let mut blocked = HashSet::new();
@@ -160,13 +157,14 @@ impl Outbox for MemoryTx {
                 blocked.extend(row.place());
             } else if let Some(lane) = held.get(&row.lane)
                 && !without.contains(&row.outgoing.topic)
+                && !except.contains(id)
                 && row.place().is_none_or(|place| !blocked.contains(&place))
             {
                 let receipt = SentReceipt { row: *id, lane: *lane };
                 fetched.push(Unsent { receipt, outgoing: row.outgoing.clone() });
             }
         }
-        Ok(fetched)
+        Ok(Fetched { rows: fetched, noted: false })
     }
 
     async fn end_sent(&mut self, rows: &[SentReceipt], keep: KeepSent) -> Result<(), StoreError> {

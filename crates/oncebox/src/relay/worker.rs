@@ -5,38 +5,34 @@
 //!  └───────────────────────────────────────── confirmations ◀──────────────────────────────────────────────────┘
 //! ```
 //!
-//! No transaction is open while it talks to the broker. Killed anywhere, it leaves rows that are unsent, and the next one
-//! publishes them again under the same ids.
+//! While there is more than one batch takes, that transaction runs beside the publishing of the batch before: it settles the
+//! last but one and fetches the next. The next is published only after the one before was confirmed to the last row; if
+//! anything was not, it is dropped unpublished and fetched again, because it may hold what must wait for that row.
+//!
+//! No transaction waits for the broker. Killed anywhere, it leaves rows that are unsent, and the next one publishes them
+//! again under the same ids.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_core::crashpoint::crashpoint;
-use oncebox_core::outbox::{KeepSent, Outbox, OutboxStore, SentReceipt, Unsent};
+use oncebox_core::outbox::{Fetch, Fetched, KeepSent, Outbox, OutboxStore, Unsent};
 use oncebox_core::queue::HeldLane;
-use oncebox_core::{Outgoing, Sink, SinkError, SinkErrorKind, StoreError, StoreErrorKind, planted};
+use oncebox_core::{Sink, StoreError, StoreErrorKind, planted};
 use tokio::time::Instant;
 
-use super::pauses::{Cause, Failing};
+use super::publish::{Published, Settled, publish};
 use super::relay::Shared;
-use super::rounds::{HeldUp, rounds};
 use super::stats::RelayStats;
 use crate::own_session::OwnSession;
 
 /// How long a worker waits for a store that is away before it looks again.
 const STORE_AWAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-/// What became of a batch.
-#[derive(Debug, Default)]
-pub(super) struct Settled {
-    confirmed: Vec<SentReceipt>,
-    refused: Vec<(SentReceipt, String)>,
-}
-
-impl Settled {
-    fn is_empty(&self) -> bool {
-        self.confirmed.is_empty() && self.refused.is_empty()
-    }
+/// Rows to publish, and the lanes that they were fetched from.
+struct Batch {
+    lanes: Vec<HeldLane>,
+    rows: Vec<Unsent>,
 }
 
 /// A worker and what it has in hand.
@@ -70,24 +66,26 @@ impl<S: OutboxStore, K: Sink> Worker<S, K> {
     /// Runs until it is told to stop, and settles what it has in hand.
     pub(super) async fn run(mut self) {
         let shared = Arc::clone(&self.shared);
+        let mut ahead = None;
         while !shared.stop.is_set() {
-            let lanes = shared.lanes.take(self.number, shared.bounds.workers);
-            self.in_hand.extend(&lanes);
-            let batch = self.step(&lanes, shared.bounds.batch_messages_max).await;
+            let batch = match ahead.take() {
+                Some(batch) => Ok(batch),
+                None => self.next(None).await,
+            };
             match batch {
-                Ok(batch) if batch.is_empty() => self.rest().await,
+                Ok(batch) if batch.rows.is_empty() => self.rest().await,
                 Ok(batch) => {
                     self.idle = Duration::ZERO;
-                    self.publish(&lanes, &batch).await;
+                    ahead = self.publish(batch).await;
                 }
                 Err(error) => self.wait_for_store(error).await,
             }
-            if self.settled.is_empty() {
-                shared.lanes.done(&std::mem::take(&mut self.in_hand));
+            if self.settled.is_empty() && ahead.is_none() {
+                self.keep(Vec::new());
             }
         }
         while !self.settled.is_empty() {
-            if let Err(error) = self.step(&[], 0).await {
+            if let Err(error) = self.step(&[], &[]).await {
                 if shared.failed.is_set() {
                     // Tried once more; what can't be noted as sent is published again by whoever comes next.
                     return;
@@ -97,23 +95,34 @@ impl<S: OutboxStore, K: Sink> Worker<S, K> {
         }
     }
 
-    /// Settles the last batch and fetches the next, in one transaction.
-    async fn step(&mut self, lanes: &[HeldLane], max: usize) -> Result<Vec<Unsent>, StoreError> {
+    /// The next batch, beside the one that is being published; settles what there is to settle.
+    async fn next(&mut self, publishing: Option<&Batch>) -> Result<Batch, StoreError> {
+        let lanes = self.shared.lanes.take(self.number, self.shared.bounds.workers);
+        self.in_hand.extend(&lanes);
+        let rows = self.step(&lanes, publishing.map_or(&[], |batch| &batch.rows)).await?;
+        // What was settled is out of hand, and with it lanes that others may want.
+        self.keep(publishing.into_iter().flat_map(|batch| &batch.lanes).chain(&lanes).copied().collect());
+        Ok(Batch { lanes, rows })
+    }
+
+    /// Settles what there is to settle and fetches what is not `under_way`, in one transaction.
+    async fn step(&mut self, lanes: &[HeldLane], under_way: &[Unsent]) -> Result<Vec<Unsent>, StoreError> {
         if lanes.is_empty() && self.settled.is_empty() {
             return Ok(Vec::new());
         }
         let (shared, settled) = (Arc::clone(&self.shared), &self.settled);
         let without = shared.pauses.topics();
+        let except = under_way.iter().map(|row| row.receipt.row).collect();
+        let fetch = Fetch { lanes, max: shared.bounds.batch_messages_max, without: &without, except: &except };
         let keep = shared.keep;
-        let done = self
-            .own
-            .in_transaction(async |mut tx| {
-                let fetched = settle_and_fetch(&mut tx, settled, keep, lanes, max, &without).await;
-                (tx, fetched)
-            })
-            .await;
+        let work = async |mut tx| {
+            let fetched = settle_and_fetch(&mut tx, settled, keep, fetch).await;
+            (tx, fetched)
+        };
+        // A look that settles nothing has only read: an idle relay writes nothing.
+        let done = self.own.run(work, |fetched| fetched.noted || !settled.is_empty()).await;
         match done {
-            Ok(mut batch) => {
+            Ok(Fetched { rows: mut batch, .. }) => {
                 self.store_is_back();
                 RelayStats::add(&shared.stats.set_aside, self.settled.refused.len());
                 self.settled = Settled::default();
@@ -135,72 +144,37 @@ impl<S: OutboxStore, K: Sink> Worker<S, K> {
         }
     }
 
-    async fn publish(&mut self, lanes: &[HeldLane], batch: &[Unsent]) {
+    /// Publishes a batch, and has the next one fetched meanwhile if there is more. Answers with that one, if it may go.
+    async fn publish(&mut self, batch: Batch) -> Option<Batch> {
         let shared = Arc::clone(&self.shared);
-        if crashpoint("relay-fetched").await.is_err() || !shared.lanes.are_ours(lanes) {
-            return;
+        if crashpoint("relay-fetched").await.is_err() || !shared.lanes.are_ours(&batch.lanes) {
+            return None;
         }
         RelayStats::add(&shared.stats.batches, 1);
         if planted::is("relay-deletes-first") {
-            self.settled.confirmed = batch.iter().map(|row| row.receipt).collect();
-            let _ = self.step(&[], 0).await;
+            self.settled.confirmed = batch.rows.iter().map(|row| row.receipt).collect();
+            let _ = self.step(&[], &[]).await;
         }
-        let mut held_up = HeldUp::default();
-        let by_prefix = shared.sink.capabilities().fails_by_prefix || planted::is("relay-in-one-round");
-        for round in rounds(batch, by_prefix) {
-            let rows: Vec<&Unsent> =
-                round.into_iter().map(|place| &batch[place]).filter(|row| !held_up.holds(row)).collect();
-            if rows.is_empty() {
-                continue;
-            }
-            // Between two rounds the lanes may have gone.
-            if !shared.lanes.are_ours(lanes) {
-                break;
-            }
-            let outgoing: Vec<Outgoing> = rows.iter().map(|row| row.outgoing.clone()).collect();
-            let answers = shared.sink.publish(&outgoing).await;
-            let _ = crashpoint("relay-published").await;
-            for (row, answer) in rows.iter().zip(answers) {
-                match answer {
-                    Ok(()) => {
-                        self.settled.confirmed.push(row.receipt);
-                        RelayStats::add(&shared.stats.published, 1);
-                        shared.works(&row.outgoing.topic);
-                    }
-                    // A sink that confirms by prefix stops there by itself.
-                    Err(_) if held_up.holds(row) => {}
-                    Err(error) => {
-                        held_up.by(row);
-                        self.failed(row, error, &mut held_up);
-                    }
-                }
-            }
-        }
+        let is_more = batch.rows.len() >= shared.bounds.batch_messages_max && !shared.stop.is_set();
+        let ahead = async { if is_more { Some(self.next(Some(&batch)).await) } else { None } };
+        let (Published { settled, is_whole }, ahead) = tokio::join!(publish(&shared, &batch.lanes, &batch.rows), ahead);
+        self.settled.add(settled);
         let _ = crashpoint("relay-confirmed").await;
+        match ahead {
+            Some(Ok(next)) if is_whole && !next.rows.is_empty() => Some(next),
+            Some(Err(error)) => {
+                self.wait_for_store(error).await;
+                None
+            }
+            _ => None,
+        }
     }
 
-    fn failed<'b>(&mut self, row: &'b Unsent, error: SinkError, held_up: &mut HeldUp<'b>) {
-        let shared = Arc::clone(&self.shared);
-        let topic = &row.outgoing.topic;
-        match error.kind() {
-            SinkErrorKind::Refused => {
-                let label = row.outgoing.message.label().to_string();
-                tracing::warn!(
-                    topic,
-                    "cannot publish message {label}; it is set aside until someone looks at it: {error}"
-                );
-                self.settled.refused.push((row.receipt, error.reason().to_owned()));
-            }
-            kind => {
-                RelayStats::add(&shared.stats.failed, 1);
-                held_up.by_topic(row);
-                let cause = if kind == SinkErrorKind::Unavailable { Cause::Away } else { Cause::Own };
-                if shared.pauses.failed(topic, cause) == Failing::New {
-                    tracing::warn!(topic, "cannot publish to {topic}; its messages wait in the outbox: {error}");
-                    shared.stats.set_waiting_for(Some(error.to_string()));
-                }
-            }
-        }
+    /// Of the lanes in hand, only these are still needed.
+    fn keep(&mut self, lanes: Vec<HeldLane>) {
+        self.in_hand.retain(|held| lanes.iter().all(|kept| kept.lane != held.lane));
+        self.shared.lanes.done(&self.in_hand);
+        self.in_hand = lanes;
     }
 
     /// Nothing to do: until something is emitted, lanes come, or it is time to look again.
@@ -252,15 +226,13 @@ async fn settle_and_fetch<T: Outbox>(
     tx: &mut T,
     settled: &Settled,
     keep: KeepSent,
-    lanes: &[HeldLane],
-    max: usize,
-    without: &[String],
-) -> Result<Vec<Unsent>, StoreError> {
+    fetch: Fetch<'_>,
+) -> Result<Fetched, StoreError> {
     if !settled.confirmed.is_empty() {
         tx.end_sent(&settled.confirmed, keep).await?;
     }
     if !settled.refused.is_empty() {
         tx.set_unsent_aside(&settled.refused).await?;
     }
-    if lanes.is_empty() || max == 0 { Ok(Vec::new()) } else { tx.fetch_unsent(lanes, max, without).await }
+    if fetch.lanes.is_empty() { Ok(Fetched::default()) } else { tx.fetch_unsent(fetch).await }
 }

@@ -98,6 +98,8 @@ on_every_store! {
     relay::what_a_sink_refuses_holds_up_only_its_own_key,
     relay::a_relay_that_dies_is_taken_over,
     relay::random_faults_in_a_relay_lose_and_invert_nothing,
+    relay::what_was_fetched_ahead_does_not_overtake_what_failed,
+    relay::an_idle_relay_commits_nothing_but_its_leases,
     relay::what_was_rolled_back_is_never_published,
     relay::a_relay_whose_store_needs_a_person_ends_and_says_why,
     relay::a_relay_waits_for_a_store_that_comes_back,

@@ -9,13 +9,14 @@ use oncebox::memory::{MemorySink, MemorySource};
 use oncebox::outbox::Outbox;
 use oncebox::queue::QueueStore;
 use oncebox::relay::{RelayError, RelaySnapshot, RelayStats};
+use oncebox::sink::SinkCapabilities;
 use oncebox::{
-    Context, Ended, Event, Failure, Guarantee, Message, MessageId, OrderBy, Outcome, Outgoing, Relay, Session, Store,
-    Transaction,
+    Context, Ended, Event, Failure, Guarantee, Message, MessageId, OrderBy, Outcome, Outgoing, Relay, Session, Sink,
+    SinkError, SinkErrorKind, Store, Transaction,
 };
-use oncebox_testkit::eventually;
 use oncebox_testkit::faults::{Fault, FaultPlan, Faulty};
 use oncebox_testkit::store::Setup;
+use oncebox_testkit::{DEADLINE, eventually};
 
 use super::rig::*;
 
@@ -267,6 +268,74 @@ pub(crate) async fn random_faults_in_a_relay_lose_and_invert_nothing<F: EngineFi
     }
 }
 
+/// Of each batch it takes all rows but every seventh that it is ever given, which it takes the next time.
+struct Gaps {
+    inner: MemorySink,
+    given: std::sync::Mutex<HashSet<String>>,
+}
+
+impl Sink for Gaps {
+    fn capabilities(&self) -> SinkCapabilities {
+        SinkCapabilities::none("gaps")
+    }
+
+    async fn open(&self) -> Result<(), SinkError> {
+        self.inner.open().await
+    }
+
+    async fn publish(&self, batch: &[Outgoing]) -> Vec<Result<(), SinkError>> {
+        // Long enough for the next batch to be fetched meanwhile.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let mut answers = Vec::new();
+        for row in batch {
+            let is_gap = {
+                let mut given = self.given.lock().unwrap();
+                given.insert(texts(std::slice::from_ref(row)).remove(0)) && given.len().is_multiple_of(7)
+            };
+            answers.push(if is_gap {
+                Err(SinkError::new(SinkErrorKind::Unavailable, "publish", "this one is a gap"))
+            } else {
+                self.inner.publish(std::slice::from_ref(row)).await.remove(0)
+            });
+        }
+        answers
+    }
+}
+
+pub(crate) async fn what_was_fetched_ahead_does_not_overtake_what_failed<F: EngineFixture>(setup: Setup<F>) {
+    for n in 0..40 {
+        let keys = ["a", "b", "c", "d"];
+        let rows: Vec<Outgoing> = keys.iter().map(|key| outgoing("t", Some(key), &format!("{key}:{n}"))).collect();
+        emit(&setup.store, &rows).await;
+    }
+    let sink = MemorySink::new();
+    let relay = Relay::new(setup.store.clone(), Gaps { inner: sink.clone(), given: Default::default() });
+    let relay = relay.bounds(|bounds| {
+        bounds.batch_messages_max = 4;
+        bounds.workers = 1;
+        bounds.pause = (Duration::from_millis(1), Duration::from_millis(1));
+    });
+    let stats = relay.stats();
+    let done = eventually("all are published", async || stats.snapshot().published >= 160);
+    in_real_time(&setup.clock, relay.run(done)).await.unwrap();
+    assert!(stats.snapshot().failed >= 10, "{:?}", stats.snapshot());
+    let published = sink.take();
+    assert_eq!(published.len(), 160, "nothing was published twice");
+    for (key, numbers) in first_by_key(&published) {
+        assert_eq!(numbers, (0..40).collect::<Vec<_>>(), "order of {key}");
+    }
+}
+
+pub(crate) async fn an_idle_relay_commits_nothing_but_its_leases<F: EngineFixture>(setup: Setup<F>) {
+    let plan = FaultPlan::default();
+    let relay = Relay::new(Faulty::new(setup.store.clone(), plan.clone()), MemorySink::new());
+    let done = eventually("it has looked often", async || plan.count("fetch-unsent") >= 10);
+    in_real_time(&setup.clock, relay.run(done)).await.unwrap();
+    let leases = plan.count("hold-lanes") + plan.count("leave-lanes");
+    let looks = plan.count("fetch-unsent");
+    assert!(plan.count("commit") <= leases + 1, "{} commits, {leases} leases, {looks} looks", plan.count("commit"));
+}
+
 pub(crate) async fn what_was_rolled_back_is_never_published<F: EngineFixture>(setup: Setup<F>) {
     let mut tx = setup.store.connect().await.unwrap().begin(Duration::from_secs(5)).await.unwrap();
     tx.emit(&[outgoing("t", None, "never")]).await.unwrap();
@@ -292,7 +361,8 @@ pub(crate) async fn a_relay_whose_store_needs_a_person_ends_and_says_why<F: Engi
             })
         };
         plan.fail(call, Fault::Misconfigured, usize::MAX);
-        let ended = in_real_time(&setup.clock, relay().run(std::future::pending())).await.unwrap_err();
+        let running = tokio::time::timeout(DEADLINE, relay().run(std::future::pending()));
+        let ended = in_real_time(&setup.clock, running).await.expect("the relay ends by itself").unwrap_err();
         assert!(matches!(ended, RelayError::Stopped(_)), "{call}: {ended}");
         let said = ended.to_string();
         assert!(

@@ -58,8 +58,8 @@ pub(crate) async fn neighbours_wait_while_a_suspect_row_is_proved<F: EngineFixtu
     let stats = relay.stats();
     let watch = async {
         eventually("the suspect is under way", async || sink.is_asked.load(SeqCst)).await;
-        // Of four workers, one waits for the suspect.
-        eventually("others go on", async || sink.taken.len() >= 1 + 64 / 4 * 2).await;
+        // Of four workers, one waits for the suspect: half of the 64 others get through whatever lanes they are in.
+        eventually("others go on", async || sink.taken.len() > 32).await;
         let said = texts(&sink.taken.take());
         assert!(!said.iter().any(|text| ["a:1", "a:2", "a:3"].contains(&text.as_str())), "{said:?}");
         sink.may_answer.notify_one();

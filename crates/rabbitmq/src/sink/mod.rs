@@ -7,11 +7,12 @@ use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
+use futures_util::future::select_all;
 use lapin::options::ConfirmSelectOptions;
 use lapin::types::ShortString;
 use oncebox_core::sink::SinkCapabilities;
 use oncebox_core::{Outgoing, Sink, SinkError, SinkErrorKind};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::backoff::Backoff;
@@ -37,7 +38,8 @@ pub struct RabbitSink {
     source: String,
     message_bytes_max: usize,
     confirm_timeout: Duration,
-    state: Mutex<State>,
+    /// One for each batch that may be under way.
+    states: Vec<Mutex<State>>,
 }
 
 #[derive(Default)]
@@ -57,6 +59,8 @@ const ROUNDS_MAX: usize = 32;
 impl RabbitSink {
     /// See [`message_bytes_max`](Self::message_bytes_max).
     pub const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+    /// See [`connections`](Self::connections).
+    pub const CONNECTIONS: u16 = 2;
     /// See [`confirm_timeout`](Self::confirm_timeout).
     pub const CONFIRM_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -67,8 +71,16 @@ impl RabbitSink {
             source: "oncebox".to_owned(),
             message_bytes_max: Self::MESSAGE_BYTES_MAX,
             confirm_timeout: Self::CONFIRM_TIMEOUT,
-            state: Mutex::default(),
+            states: states(Self::CONNECTIONS),
         }
+    }
+
+    /// How many batches may be under way at a time, each on a connection of its own, made when it is needed. Default 2, as
+    /// many as a relay has workers.
+    #[must_use]
+    pub fn connections(mut self, connections: u16) -> Self {
+        self.states = states(connections);
+        self
     }
 
     /// Sends events in structured mode, as one JSON document each, instead of attributes among the headers.
@@ -98,6 +110,17 @@ impl RabbitSink {
     pub fn confirm_timeout(mut self, timeout: Duration) -> Self {
         self.confirm_timeout = timeout;
         self
+    }
+
+    /// A connection that nobody uses, or the first that is free. Early ones are preferred, so that who publishes one batch
+    /// at a time has one connection.
+    async fn state(&self) -> MutexGuard<'_, State> {
+        for state in &self.states {
+            if let Ok(free) = state.try_lock() {
+                return free;
+            }
+        }
+        select_all(self.states.iter().map(|state| Box::pin(state.lock()))).await.0
     }
 
     async fn connect(&self, state: &mut State, deadline: Instant) -> Result<(), Trouble> {
@@ -219,6 +242,11 @@ impl RabbitSink {
     }
 }
 
+/// At least one.
+fn states(number: u16) -> Vec<Mutex<State>> {
+    (0..number.max(1)).map(|_| Mutex::default()).collect()
+}
+
 /// What `frame_max` leaves for properties and headers beside the frame's own bytes. A longer frame costs the connection.
 fn headers_bytes_max(link: &Link) -> usize {
     match link.connection.configuration().frame_max() as usize {
@@ -237,7 +265,7 @@ impl Sink for RabbitSink {
     }
 
     async fn open(&self) -> Result<(), SinkError> {
-        let mut state = self.state.lock().await;
+        let mut state = self.state().await;
         let opened = self.connect(&mut state, Instant::now() + self.confirm_timeout).await;
         opened.map_err(|trouble| trouble.of_sink(format!("open a sink on {}", self.rabbit)))
     }
@@ -255,7 +283,7 @@ impl Sink for RabbitSink {
                 }
             }
         }
-        if let Ok(mut state) = timeout_at(deadline, self.state.lock()).await {
+        if let Ok(mut state) = timeout_at(deadline, self.state()).await {
             for _ in 0..ROUNDS_MAX {
                 if parcels.is_empty() || Instant::now() >= deadline {
                     break;
@@ -271,9 +299,10 @@ impl Sink for RabbitSink {
     }
 
     async fn close(&self) {
-        let mut state = self.state.lock().await;
-        if let Some(link) = state.link.take() {
-            link.close().await;
+        for state in &self.states {
+            if let Some(link) = state.lock().await.link.take() {
+                link.close().await;
+            }
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::future::Future;
 
-use oncebox_core::outbox::{AsideRow, Backlog, KeepSent, Outbox, OutboxStore, SentReceipt, Unsent};
-use oncebox_core::queue::{HeldLane, QueueId};
+use oncebox_core::outbox::{AsideRow, Backlog, Fetch, Fetched, KeepSent, Outbox, OutboxStore, SentReceipt};
+use oncebox_core::queue::QueueId;
 use oncebox_core::sink::Outgoing;
 use oncebox_core::{Store, StoreError, Timestamp};
 
@@ -30,13 +30,8 @@ impl<S: Store<Tx: Outbox>> Outbox for FaultyTx<S> {
         on_transaction!(self, "emit", self.inner.emit(rows))
     }
 
-    async fn fetch_unsent(
-        &mut self,
-        lanes: &[HeldLane],
-        max: usize,
-        without: &[String],
-    ) -> Result<Vec<Unsent>, StoreError> {
-        on_transaction!(self, "fetch-unsent", self.inner.fetch_unsent(lanes, max, without))
+    async fn fetch_unsent(&mut self, fetch: Fetch<'_>) -> Result<Fetched, StoreError> {
+        on_transaction!(self, "fetch-unsent", self.inner.fetch_unsent(fetch))
     }
 
     async fn end_sent(&mut self, rows: &[SentReceipt], keep: KeepSent) -> Result<(), StoreError> {

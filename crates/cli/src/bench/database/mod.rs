@@ -5,17 +5,19 @@ mod sqlite;
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::path::PathBuf;
 
-use oncebox::ConsumerStore;
+use oncebox::queue::QueueStore;
 use oncebox::store::Transaction;
+use serde::{Deserialize, Serialize};
 use sqlx::types::Uuid;
 
-pub(super) use self::postgres::PostgresPlace;
-pub(super) use self::sqlite::SqlitePlace;
+pub(super) use self::postgres::{PostgresPlace, open as open_postgres};
+pub(super) use self::sqlite::{SqlitePlace, open as open_sqlite};
 
 /// A database with tables of its own, which are gone after [`close`](Self::close).
 pub(super) trait Database: Sized + Send + Sync + 'static {
-    type Store: ConsumerStore<Tx: Transaction<Db = Self::Connection>>;
+    type Store: QueueStore<Tx: Transaction<Db = Self::Connection>>;
     type Connection: Statements;
 
     /// With how many connections the hand-written inbox is tried.
@@ -47,8 +49,24 @@ pub(super) trait Database: Sized + Send + Sync + 'static {
     /// Adds records to our inbox as if so many messages had passed.
     fn fill(&self, rows: u64, keys: Keys) -> impl Future<Output = anyhow::Result<()>> + Send;
 
+    /// Nothing in the outbox, and no dead rows.
+    fn empty_outbox(&self) -> impl Future<Output = anyhow::Result<()>> + Send;
+
+    /// The outbox was filled: lets the database know how much it holds, as it would by itself after a while.
+    fn settle_outbox(&self) -> impl Future<Output = anyhow::Result<()>> + Send;
+
+    /// For another process, to open the same store.
+    fn address(&self) -> Address;
+
     /// Leaves nothing behind.
     fn close(self) -> impl Future<Output = ()> + Send;
+}
+
+/// Where the store of a benchmark is. Holds a password, so it is neither shown nor put on a command line.
+#[derive(Clone, Deserialize, Serialize)]
+pub(super) enum Address {
+    Postgres { url: String, schema: String },
+    Sqlite { path: PathBuf },
 }
 
 /// Name and value of what the figures depend on.

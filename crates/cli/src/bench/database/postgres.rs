@@ -7,9 +7,10 @@ use sqlx::types::Uuid;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 use tokio::sync::Mutex;
 
-use super::{Database, Keys, Settings, Statements};
+use super::{Address, Database, Keys, Settings, Statements};
 
 pub(in crate::bench) struct PostgresPlace {
+    url: String,
     options: PgConnectOptions,
     store: Postgres,
     schema: String,
@@ -31,18 +32,23 @@ const SETTINGS: &[&str] = &[
     "max_wal_size",
 ];
 
+/// The store in a schema of its own.
+pub(in crate::bench) async fn open(url: &str, schema: &str) -> anyhow::Result<Postgres> {
+    // Handlers find their tables by their plain names.
+    let mark = if url.contains('?') { '&' } else { '?' };
+    let url = format!("{url}{mark}options[search_path]={schema}");
+    Ok(Postgres::builder(&url).schema(schema).connect().await?)
+}
+
 impl PostgresPlace {
     /// Opens the store and our own connection, with the schema on the search path of both.
     async fn in_schema(url: &str, schema: &str) -> anyhow::Result<Self> {
-        // Handlers find their tables by their plain names.
-        let mark = if url.contains('?') { '&' } else { '?' };
-        let store_url = format!("{url}{mark}options[search_path]={schema}");
-        let store = Postgres::builder(&store_url).schema(schema).connect().await?;
+        let store = open(url, schema).await?;
         // The store has read it just now; nothing of it is repeated.
         let options: PgConnectOptions = url.parse().ok().context("cannot read the PostgreSQL URL")?;
         let options = options.options([("search_path", schema)]);
         let eye = PgConnection::connect_with(&options).await.ok().context("cannot open a second connection")?;
-        Ok(Self { options, store, schema: schema.to_owned(), eye: Mutex::new(eye) })
+        Ok(Self { url: url.to_owned(), options, store, schema: schema.to_owned(), eye: Mutex::new(eye) })
     }
 
     async fn run(&self, statement: &str) -> anyhow::Result<()> {
@@ -131,6 +137,19 @@ impl Database for PostgresPlace {
         self.run("alter table inbox add primary key (consumer, key)").await?;
         self.run("vacuum analyze inbox").await?;
         self.run("checkpoint").await
+    }
+
+    async fn empty_outbox(&self) -> anyhow::Result<()> {
+        self.run("truncate outbox").await
+    }
+
+    async fn settle_outbox(&self) -> anyhow::Result<()> {
+        self.run("vacuum analyze outbox").await?;
+        self.run("checkpoint").await
+    }
+
+    fn address(&self) -> Address {
+        Address::Postgres { url: self.url.clone(), schema: self.schema.clone() }
     }
 
     async fn close(self) {

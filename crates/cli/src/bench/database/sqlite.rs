@@ -10,7 +10,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, SqliteConnection};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 
-use super::{Database, Keys, Settings, Statements};
+use super::{Address, Database, Keys, Settings, Statements};
 
 pub(in crate::bench) struct SqlitePlace {
     path: PathBuf,
@@ -33,6 +33,11 @@ fn options(path: &Path) -> SqliteConnectOptions {
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(std::time::Duration::from_secs(10))
+}
+
+/// The store in this file.
+pub(in crate::bench) async fn open(path: &Path) -> anyhow::Result<Sqlite> {
+    Ok(Sqlite::open(path.to_string_lossy()).await?)
 }
 
 impl SqlitePlace {
@@ -62,7 +67,7 @@ impl Database for SqlitePlace {
             ensure!(!Path::new(named).exists(), "{named} is there already; the benchmark makes a file and removes it");
             (PathBuf::from(named), None)
         };
-        let store = Sqlite::open(path.to_string_lossy()).await?;
+        let store = open(&path).await?;
         let eye = options(&path).connect().await.context("cannot open the file a second time")?;
         let place = Self { path, folder, store, eye: Mutex::new(eye) };
         place.run(TABLES).await?;
@@ -130,6 +135,18 @@ impl Database for SqlitePlace {
         ))
         .await?;
         self.run("pragma wal_checkpoint(truncate)").await
+    }
+
+    async fn empty_outbox(&self) -> anyhow::Result<()> {
+        self.run("delete from oncebox_outbox").await
+    }
+
+    async fn settle_outbox(&self) -> anyhow::Result<()> {
+        self.run("pragma wal_checkpoint(truncate)").await
+    }
+
+    fn address(&self) -> Address {
+        Address::Sqlite { path: self.path.clone() }
     }
 
     async fn close(self) {

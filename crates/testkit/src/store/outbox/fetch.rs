@@ -1,11 +1,15 @@
 //! Which rows are fetched, and in which order.
 
+use std::collections::BTreeSet;
+
 use oncebox_core::Outgoing;
-use oncebox_core::outbox::Outbox;
+use oncebox_core::outbox::{Fetch, Outbox};
 use oncebox_core::queue::QueueStore;
 use oncebox_core::store::Store;
 
-use super::steps::{drain, emit, end, fetch, fetch_texts, fetch_without, hold, in_order, outgoing, receipts, texts};
+use super::steps::{
+    drain, emit, end, fetch, fetch_by, fetch_texts, fetch_without, hold, in_order, outgoing, receipts, texts,
+};
 use crate::store::steps::{begin, commit};
 use crate::store::{Setup, StoreFixture};
 
@@ -32,6 +36,22 @@ pub async fn a_fetch_returns_at_most_what_was_asked_for<F: StoreFixture<Store: Q
     assert_eq!(texts(&fetch(store, &lanes, 3).await), ["0", "1", "2"]);
     assert!(fetch(store, &lanes, 0).await.is_empty());
     assert_eq!(fetch(store, &lanes, usize::MAX / 8).await.len(), 50);
+}
+
+/// Whoever publishes a batch can have the next one fetched meanwhile.
+pub async fn a_fetch_leaves_out_rows_that_are_in_hand<F: StoreFixture<Store: QueueStore>>(setup: Setup<F>) {
+    let (store, lanes) = (&setup.store, hold(&setup.store, &setup.clock).await);
+    emit(store, &(0..20).map(|n| in_order("orders", ["a", "b"][n % 2], &format!("{n}"))).collect::<Vec<_>>()).await;
+    let mut except = BTreeSet::new();
+    for expected in [["0", "1", "2", "3"], ["4", "5", "6", "7"], ["8", "9", "10", "11"]] {
+        let fetched = fetch_by(store, Fetch { lanes: &lanes, max: 4, without: &[], except: &except }).await;
+        assert_eq!(texts(&fetched), expected);
+        except.extend(fetched.iter().map(|row| row.receipt.row));
+    }
+    let rest = fetch_by(store, Fetch { lanes: &lanes, max: 100, without: &[], except: &except }).await;
+    assert_eq!(rest.len(), 8);
+    except.extend(rest.iter().map(|row| row.receipt.row));
+    assert!(fetch_by(store, Fetch { lanes: &lanes, max: 100, without: &[], except: &except }).await.is_empty());
 }
 
 /// A topic that is down does not hold up the others.

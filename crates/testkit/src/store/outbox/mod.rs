@@ -44,6 +44,7 @@ macro_rules! outbox_suite {
             a_fetch_takes_nothing,
             a_fetch_returns_at_most_what_was_asked_for,
             a_fetch_leaves_out_topics,
+            a_fetch_leaves_out_rows_that_are_in_hand,
             a_row_that_commits_late_is_found,
             many_rows_are_fetched_oldest_first_from_all_lanes,
             many_rows_of_one_lane_are_fetched_together,

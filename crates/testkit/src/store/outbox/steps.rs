@@ -1,8 +1,9 @@
 //! The steps that cases on the outbox are made of.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use oncebox_core::outbox::{AsideRow, Backlog, KeepSent, Outbox, OutboxStore, SentReceipt, Unsent};
+use oncebox_core::outbox::{AsideRow, Backlog, Fetch, KeepSent, Outbox, OutboxStore, SentReceipt, Unsent};
 use oncebox_core::queue::{HeldLane, LaneRequest, QueueStore, QueueTx};
 use oncebox_core::{Clock, Message, MessageId, Outgoing, StoreError, Transaction};
 
@@ -69,8 +70,12 @@ pub(super) async fn fetch_without<S: OutboxStore>(
     max: usize,
     without: &[String],
 ) -> Vec<Unsent> {
+    fetch_by(store, Fetch { lanes, max, without, except: &BTreeSet::new() }).await
+}
+
+pub(super) async fn fetch_by<S: OutboxStore>(store: &S, fetch: Fetch<'_>) -> Vec<Unsent> {
     let mut tx = begin(store).await;
-    let fetched = tx.fetch_unsent(lanes, max, without).await.expect("rows can be fetched");
+    let fetched = tx.fetch_unsent(fetch).await.expect("rows can be fetched").rows;
     commit(tx).await;
     fetched
 }
