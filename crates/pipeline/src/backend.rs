@@ -6,7 +6,9 @@ use oncebox::postgres::Postgres;
 use oncebox::queue::QueueStore;
 use oncebox::sqlite::Sqlite;
 use oncebox::{Store, Transaction};
-use sqlx::{AssertSqlSafe, Either, Executor, PgConnection, SqliteConnection, Statement as _, TypeInfo};
+use sqlx::{
+    AssertSqlSafe, Either, Executor, PgConnection, SqlSafeStr as _, SqliteConnection, Statement as _, TypeInfo,
+};
 
 use crate::payload::Value;
 use crate::sql::{Path, Statement};

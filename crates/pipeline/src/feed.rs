@@ -8,7 +8,8 @@ use oncebox::nats::{JetStreamReceipt, JetStreamSource, NewConsumer};
 use oncebox::queue::QueueStore;
 use oncebox::rabbitmq::{QueueKind, Rabbit, RabbitReceipt, RabbitSource};
 use oncebox::source::SourceCapabilities;
-use oncebox::{ConsumerId, Delivery, InvalidName, Queue, QueueReceipt, Release, Source, SourceError, StoreError};
+use oncebox::store::InvalidName;
+use oncebox::{ConsumerId, Delivery, Queue, QueueReceipt, Release, Source, SourceError, StoreError};
 
 use crate::file::{ConsumerSpec, KafkaSettings, StartSpec};
 use crate::place::Origin;
@@ -74,22 +75,18 @@ macro_rules! whichever {
         match $feed {
             Feed::Queue($source) => {
                 let ($pick, $wrap) = (FeedReceipt::queue, FeedReceipt::Queue);
-                let _ = ($pick as fn(&FeedReceipt) -> _, $wrap as fn(_) -> _);
                 $body
             }
             Feed::RabbitMq($source) => {
                 let ($pick, $wrap) = (FeedReceipt::rabbitmq, FeedReceipt::RabbitMq);
-                let _ = ($pick as fn(&FeedReceipt) -> _, $wrap as fn(_) -> _);
                 $body
             }
             Feed::Nats($source) => {
                 let ($pick, $wrap) = (FeedReceipt::nats, FeedReceipt::Nats);
-                let _ = ($pick as fn(&FeedReceipt) -> _, $wrap as fn(_) -> _);
                 $body
             }
             Feed::Kafka($source) => {
                 let ($pick, $wrap) = (FeedReceipt::kafka, FeedReceipt::Kafka);
-                let _ = ($pick as fn(&FeedReceipt) -> _, $wrap as fn(_) -> _);
                 $body
             }
         }
@@ -132,47 +129,47 @@ impl<S: QueueStore> Source<S> for Feed<S> {
     type Receipt = FeedReceipt;
 
     fn capabilities(&self) -> SourceCapabilities {
-        whichever!(self, |source, pick, wrap| Source::<S>::capabilities(source.as_ref()))
+        whichever!(self, |source, _pick, _wrap| Source::<S>::capabilities(source.as_ref()))
     }
 
     fn serve(&self, consumer: ConsumerId) {
-        whichever!(self, |source, pick, wrap| Source::<S>::serve(source.as_ref(), consumer));
+        whichever!(self, |source, _pick, _wrap| Source::<S>::serve(source.as_ref(), consumer));
     }
 
     async fn open(&self, store: &S) -> Result<(), SourceError> {
-        whichever!(self, |source, pick, wrap| source.open(store).await)
+        whichever!(self, |source, _pick, _wrap| source.open(store).await)
     }
 
     async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery<FeedReceipt>>, SourceError> {
-        whichever!(self, |source, pick, wrap| Ok(outer(
+        whichever!(self, |source, _pick, wrap| Ok(outer(
             Source::<S>::receive(source.as_ref(), max, wait).await?,
             wrap
         )))
     }
 
     async fn done_in(&self, tx: &mut S::Tx, receipts: &[&FeedReceipt]) -> Result<Vec<bool>, StoreError> {
-        whichever!(self, |source, pick, wrap| Source::<S>::done_in(source.as_ref(), tx, &borrowed(receipts, pick)).await)
+        whichever!(self, |source, pick, _wrap| Source::<S>::done_in(source.as_ref(), tx, &borrowed(receipts, pick)).await)
     }
 
     async fn ack_in(&self, tx: &mut S::Tx, receipts: &[&FeedReceipt]) -> Result<(), StoreError> {
-        whichever!(self, |source, pick, wrap| Source::<S>::ack_in(source.as_ref(), tx, &borrowed(receipts, pick)).await)
+        whichever!(self, |source, pick, _wrap| Source::<S>::ack_in(source.as_ref(), tx, &borrowed(receipts, pick)).await)
     }
 
     async fn ack(&self, deliveries: Vec<Delivery<FeedReceipt>>) -> Result<(), SourceError> {
-        whichever!(self, |source, pick, wrap| Source::<S>::ack(source.as_ref(), inner(deliveries, pick)).await)
+        whichever!(self, |source, pick, _wrap| Source::<S>::ack(source.as_ref(), inner(deliveries, pick)).await)
     }
 
     async fn release(&self, deliveries: Vec<Delivery<FeedReceipt>>, release: Release) -> Result<(), SourceError> {
-        whichever!(self, |source, pick, wrap| {
+        whichever!(self, |source, pick, _wrap| {
             Source::<S>::release(source.as_ref(), inner(deliveries, pick), release).await
         })
     }
 
     async fn extend(&self, receipts: &[Arc<FeedReceipt>]) -> Result<(), SourceError> {
-        whichever!(self, |source, pick, wrap| Source::<S>::extend(source.as_ref(), &shared(receipts, pick)).await)
+        whichever!(self, |source, pick, _wrap| Source::<S>::extend(source.as_ref(), &shared(receipts, pick)).await)
     }
 
     async fn close(&self) {
-        whichever!(self, |source, pick, wrap| Source::<S>::close(source.as_ref()).await);
+        whichever!(self, |source, _pick, _wrap| Source::<S>::close(source.as_ref()).await);
     }
 }
