@@ -58,7 +58,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(to) => Origin::parse(to).map_err(|reason| anyhow::anyhow!("cannot read --to: {reason}"))?,
         None => {
             let first = pipeline.consumers.first();
-            let first = first.with_context(|| format!("{} has no consumer; name a place with --to", args.file.display()))?;
+            let first =
+                first.with_context(|| format!("{} has no consumer; name a place with --to", args.file.display()))?;
             first.from.clone()
         }
     };
@@ -95,7 +96,8 @@ fn generated(args: &Args, consumer: Option<&ConsumerSpec>) -> anyhow::Result<Vec
     };
     let message = |n: u64| {
         let payload = template.replace("{n}", &n.to_string());
-        serde_json::from_str::<Value>(&payload).context("the payload is not JSON; quote it for the shell: '{\"a\": 1}'")?;
+        serde_json::from_str::<Value>(&payload)
+            .context("the payload is not JSON; quote it for the shell: '{\"a\": 1}'")?;
         let mut message = Message::new(kind).with_payload(payload);
         if let Some(id) = &args.id {
             message = message.with_id(MessageId::new(id.clone())?);

@@ -35,10 +35,7 @@ pub(crate) struct Parameter {
 /// A store that statements of a file can run on.
 pub(crate) trait Backend: QueueStore {
     /// Shows a statement to the server, which finds what is wrong with it.
-    fn prepare(
-        db: &mut Db<Self>,
-        statement: &Statement,
-    ) -> impl Future<Output = Result<Prepared, sqlx::Error>> + Send;
+    fn prepare(db: &mut Db<Self>, statement: &Statement) -> impl Future<Output = Result<Prepared, sqlx::Error>> + Send;
 
     /// Runs a list of statements of the user's own.
     fn script(db: &mut Db<Self>, script: String) -> impl Future<Output = Result<(), sqlx::Error>> + Send;

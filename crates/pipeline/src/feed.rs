@@ -49,10 +49,7 @@ impl FeedReceipt {
 }
 
 /// Deliveries as their source gave them.
-fn inner<R>(
-    deliveries: Vec<Delivery<FeedReceipt>>,
-    pick: fn(&FeedReceipt) -> Option<&Arc<R>>,
-) -> Vec<Delivery<R>> {
+fn inner<R>(deliveries: Vec<Delivery<FeedReceipt>>, pick: fn(&FeedReceipt) -> Option<&Arc<R>>) -> Vec<Delivery<R>> {
     deliveries.into_iter().filter_map(|delivery| delivery.exchange(|receipt| pick(&receipt).cloned())).collect()
 }
 
@@ -141,18 +138,17 @@ impl<S: QueueStore> Source<S> for Feed<S> {
     }
 
     async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery<FeedReceipt>>, SourceError> {
-        whichever!(self, |source, _pick, wrap| Ok(outer(
-            Source::<S>::receive(source.as_ref(), max, wait).await?,
-            wrap
-        )))
+        whichever!(self, |source, _pick, wrap| Ok(outer(Source::<S>::receive(source.as_ref(), max, wait).await?, wrap)))
     }
 
     async fn done_in(&self, tx: &mut S::Tx, receipts: &[&FeedReceipt]) -> Result<Vec<bool>, StoreError> {
-        whichever!(self, |source, pick, _wrap| Source::<S>::done_in(source.as_ref(), tx, &borrowed(receipts, pick)).await)
+        whichever!(self, |source, pick, _wrap| Source::<S>::done_in(source.as_ref(), tx, &borrowed(receipts, pick))
+            .await)
     }
 
     async fn ack_in(&self, tx: &mut S::Tx, receipts: &[&FeedReceipt]) -> Result<(), StoreError> {
-        whichever!(self, |source, pick, _wrap| Source::<S>::ack_in(source.as_ref(), tx, &borrowed(receipts, pick)).await)
+        whichever!(self, |source, pick, _wrap| Source::<S>::ack_in(source.as_ref(), tx, &borrowed(receipts, pick))
+            .await)
     }
 
     async fn ack(&self, deliveries: Vec<Delivery<FeedReceipt>>) -> Result<(), SourceError> {

@@ -2,9 +2,9 @@
 //!
 //! The `oncebox` command is made of it. The file is the contract; see [`file::Pipeline`].
 
-pub mod file;
 mod backend;
 mod feed;
+pub mod file;
 mod handler;
 mod outlet;
 mod payload;

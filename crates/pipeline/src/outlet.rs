@@ -18,7 +18,10 @@ pub(crate) enum Outlet<S> {
     Nats(Box<JetStreamSink>),
     Kafka(Box<KafkaSink>),
     /// Queues of the store, those that keep order by name.
-    Queues { store: S, ordered: Vec<String> },
+    Queues {
+        store: S,
+        ordered: Vec<String>,
+    },
 }
 
 impl<S: QueueStore> Outlet<S> {

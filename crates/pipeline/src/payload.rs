@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn values_are_found_and_numbers_stay_as_they_were_written() {
-        let payload = r#"{"a":{"b":[1,{"c":12.10}]},"big":123456789012345678901234567890,"t":"x\n","n":null,"y":true,"":1}"#;
+        let payload =
+            r#"{"a":{"b":[1,{"c":12.10}]},"big":123456789012345678901234567890,"t":"x\n","n":null,"y":true,"":1}"#;
         assert_eq!(of(payload, "a.b.1.c"), Ok(Value::Number("12.10".into())));
         assert_eq!(of(payload, "big"), Ok(Value::Number("123456789012345678901234567890".into())));
         assert_eq!(of(payload, "t"), Ok(Value::Text("x\n".into())));

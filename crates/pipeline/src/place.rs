@@ -48,7 +48,8 @@ pub enum Destination {
 /// Schemes of brokers that are planned.
 const PLANNED: [&str; 3] = ["redis", "servicebus", "sqs"];
 
-const ORIGINS: &str = "write queue:NAME, amqp://user:password@host/vhost/queue, nats://host/stream or kafka://host/topic";
+const ORIGINS: &str =
+    "write queue:NAME, amqp://user:password@host/vhost/queue, nats://host/stream or kafka://host/topic";
 const DESTINATIONS: &str = "write queue:, amqp://user:password@host/vhost, nats://host or kafka://host";
 
 impl Origin {
@@ -93,7 +94,9 @@ impl Origin {
         match self {
             Self::Queue(name) => (Destination::Queue, name.clone()),
             // The default exchange leads to the queue of that name.
-            Self::RabbitMq { url, queue } if queue.contains('/') => (Destination::RabbitMq(url.clone()), format!("/{queue}")),
+            Self::RabbitMq { url, queue } if queue.contains('/') => {
+                (Destination::RabbitMq(url.clone()), format!("/{queue}"))
+            }
             Self::RabbitMq { url, queue } => (Destination::RabbitMq(url.clone()), queue.clone()),
             Self::Nats { url, stream, .. } => (Destination::Nats(url.clone()), stream.clone()),
             Self::Kafka { servers, topic } => (Destination::Kafka(servers.clone()), topic.clone()),

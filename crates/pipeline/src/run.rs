@@ -261,7 +261,8 @@ async fn consumer<S: Backend>(
             }
         }
         let ready = Arc::new(Ready::new(statements, on));
-        consumer = consumer.on_raw(&on.kind, move |ctx, message| handler::handle::<S>(ctx, message, Arc::clone(&ready)));
+        consumer =
+            consumer.on_raw(&on.kind, move |ctx, message| handler::handle::<S>(ctx, message, Arc::clone(&ready)));
     }
     tx.rollback().await;
     Ok(consumer)

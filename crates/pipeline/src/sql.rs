@@ -206,7 +206,8 @@ fn dollar_quoted(text: &str) -> Result<Option<usize>, String> {
     let Some(end) = text[1..].find('$') else { return Ok(None) };
     let tag = &text[..end + 2];
     let inside = &tag[1..tag.len() - 1];
-    let is_tag = inside.chars().all(|c| c.is_alphanumeric() || c == '_') && !inside.starts_with(|c: char| c.is_numeric());
+    let is_tag =
+        inside.chars().all(|c| c.is_alphanumeric() || c == '_') && !inside.starts_with(|c: char| c.is_numeric());
     if !is_tag {
         return Ok(None);
     }
@@ -231,7 +232,10 @@ mod tests {
     fn names_become_parameters_each_once() {
         let sql = "update invoices set paid = paid + :amount, last=:amount where id = :invoice.id and m = :@header.x-y";
         let expected = "update invoices set paid = paid + $1, last=$1 where id = $2 and m = $3";
-        assert_eq!(dollars(sql), [(expected.to_owned(), vec!["amount".into(), "invoice.id".into(), "@header.x-y".into()])]);
+        assert_eq!(
+            dollars(sql),
+            [(expected.to_owned(), vec!["amount".into(), "invoice.id".into(), "@header.x-y".into()])]
+        );
     }
 
     #[test]
@@ -260,7 +264,9 @@ mod tests {
 
     #[test]
     fn what_is_never_closed_is_said() {
-        for (sql, says) in [("select 'a", "quote '"), ("select \"a", "quote \""), ("select /* a", "comment"), ("$$ a", "$$")] {
+        for (sql, says) in
+            [("select 'a", "quote '"), ("select \"a", "quote \""), ("select /* a", "comment"), ("$$ a", "$$")]
+        {
             assert!(parse(sql).unwrap_err().contains(says), "{sql}");
         }
         assert!(parse("select ?").unwrap_err().contains(":name"));

@@ -140,8 +140,11 @@ pub(super) fn read(field: &Field<'_>) -> Option<ConsumerSpec> {
     })
 }
 
-const GUARANTEES: [(&str, Guarantee); 3] =
-    [("effectively-once", Guarantee::EffectivelyOnce), ("once-per-sending", Guarantee::OncePerSending), ("at-least-once", Guarantee::AtLeastOnce)];
+const GUARANTEES: [(&str, Guarantee); 3] = [
+    ("effectively-once", Guarantee::EffectivelyOnce),
+    ("once-per-sending", Guarantee::OncePerSending),
+    ("at-least-once", Guarantee::AtLeastOnce),
+];
 
 const STARTS: [(&str, StartSpec); 3] =
     [("stop", StartSpec::Stop), ("beginning", StartSpec::Beginning), ("end", StartSpec::End)];
@@ -152,10 +155,8 @@ fn choice<T: Copy>(field: &Field<'_>, choices: &[(&str, T)]) -> Option<T> {
     let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
     let chosen = choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
     if chosen.is_none() {
-        let advice = nearest(&text, &names).map_or_else(
-            || format!("it is one of {}", listed(&names)),
-            |nearest| format!("did you mean `{nearest}`?"),
-        );
+        let advice = nearest(&text, &names)
+            .map_or_else(|| format!("it is one of {}", listed(&names)), |nearest| format!("did you mean `{nearest}`?"));
         field.mistake(format!("`{text}` is not possible; {advice}"));
     }
     chosen
@@ -166,7 +167,9 @@ fn read_key(text: &str) -> Result<KeyStrategy, String> {
         "message-id" => Ok(KeyStrategy::MessageId),
         "content-hash" => Ok(KeyStrategy::ContentHash(Content::default())),
         "broker-coordinate" => Ok(KeyStrategy::Coordinate),
-        text if text.contains('{') => Template::parse(text).map(KeyStrategy::Template).map_err(|error| error.to_string()),
+        text if text.contains('{') => {
+            Template::parse(text).map(KeyStrategy::Template).map_err(|error| error.to_string())
+        }
         text => {
             let known = ["message-id", "content-hash", "broker-coordinate"];
             let advice = nearest(text, &known).map_or_else(
@@ -203,8 +206,7 @@ fn read_on(field: &Field<'_>) -> Option<On> {
         Some(field) => field.elements().iter().filter_map(read_emit).collect(),
         None => Vec::new(),
     };
-    let does_something = table.field("sql").is_some() || table.field("emit").is_some() || table.field("http").is_some();
-    if !does_something {
+    if table.field("sql").is_none() && table.field("emit").is_none() {
         table.mistake("[[consumer.on]] does nothing; give it `sql`, `emit` or both");
     }
     table.not_yet("http", "effects");
@@ -223,7 +225,9 @@ fn read_sql(table: &Table<'_>) -> Vec<Statement> {
     };
     if let DeValue::Array(_) = field.value {
         if expect.is_some() {
-            table.mistake("`expect` in [[consumer.on]]: with a list, write { sql = \"…\", expect = … } for each statement");
+            table.mistake(
+                "`expect` in [[consumer.on]]: with a list, write { sql = \"…\", expect = … } for each statement",
+            );
         }
         return field.elements().iter().flat_map(read_element).collect();
     }
@@ -231,7 +235,9 @@ fn read_sql(table: &Table<'_>) -> Vec<Statement> {
     match (expect, statements.as_mut_slice()) {
         (None, _) | (_, []) => {}
         (expect, [only]) => only.expect = expect,
-        _ => table.mistake("`expect` in [[consumer.on]]: there are several statements; write a list with one `expect` for each"),
+        _ => table.mistake(
+            "`expect` in [[consumer.on]]: there are several statements; write a list with one `expect` for each",
+        ),
     }
     statements
 }

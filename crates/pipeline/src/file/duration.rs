@@ -24,7 +24,8 @@ mod tests {
 
     #[test]
     fn what_people_write_is_read() {
-        for (text, millis) in [("200ms", 200), ("30s", 30_000), ("5m", 300_000), ("1h", 3_600_000), ("2d", 172_800_000)] {
+        for (text, millis) in [("200ms", 200), ("30s", 30_000), ("5m", 300_000), ("1h", 3_600_000), ("2d", 172_800_000)]
+        {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)));
         }
         for wrong in ["", "5", "m", "-5m", "5 m", "5min", "1.5h", "9999999999999999999d", "5é"] {

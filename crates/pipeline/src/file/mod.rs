@@ -110,7 +110,11 @@ impl StoreAt {
         let known = "write sqlite://FILE or postgres://user:password@host/database";
         if let Some(path) = text.strip_prefix("sqlite:") {
             let path = path.strip_prefix("//").unwrap_or(path);
-            return if path.is_empty() { Err(format!("it names no file; {known}")) } else { Ok(Self::Sqlite(path.to_owned())) };
+            return if path.is_empty() {
+                Err(format!("it names no file; {known}"))
+            } else {
+                Ok(Self::Sqlite(path.to_owned()))
+            };
         }
         match text.split_once(':').map(|(scheme, _)| scheme) {
             Some("postgres" | "postgresql") => Ok(Self::Postgres(text.to_owned())),
@@ -125,7 +129,8 @@ impl Pipeline {
     /// Reads a file.
     pub fn open(path: &Path, environment: &dyn Environment) -> Result<Self, FileError> {
         let file = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|error| FileError::Unreadable { file: file.clone(), error })?;
+        let text =
+            std::fs::read_to_string(path).map_err(|error| FileError::Unreadable { file: file.clone(), error })?;
         let mut pipeline = Self::parse(&file, &text, environment)?;
         // Beside the file, wherever it is run from.
         if let (Some(setup), Some(folder)) = (&mut pipeline.store.setup, path.parent()) {
@@ -183,7 +188,12 @@ fn read(root: &Table<'_>) -> Option<Pipeline> {
     }
     let relay = root.field("relay").and_then(|field| read_relay(&field));
     let kafka = root.field("kafka").map(|field| read_kafka(&field)).unwrap_or_default();
-    for (name, what) in [("console", "the console"), ("projection", "projections"), ("saga", "sagas"), ("http", "keys of HTTP requests")] {
+    for (name, what) in [
+        ("console", "the console"),
+        ("projection", "projections"),
+        ("saga", "sagas"),
+        ("http", "keys of HTTP requests"),
+    ] {
         root.not_yet(name, what);
     }
     let emits = consumers.iter().flat_map(|consumer| &consumer.on).any(|on| !on.emit.is_empty());
@@ -220,4 +230,3 @@ fn read_kafka(field: &Field<'_>) -> KafkaSettings {
     let Some(table) = field.table("[kafka]") else { return KafkaSettings::default() };
     KafkaSettings(table.all().filter_map(|(name, value)| Some((name.to_owned(), value.text()?))).collect())
 }
-

@@ -61,20 +61,22 @@ pub(super) struct Field<'r> {
 }
 
 impl<'r> Table<'r> {
-    pub(super) fn new(
-        reader: &'r Reader<'r>,
-        called: impl Into<String>,
-        fields: &'r DeTable<'r>,
-        line: usize,
-    ) -> Self {
+    pub(super) fn new(reader: &'r Reader<'r>, called: impl Into<String>, fields: &'r DeTable<'r>, line: usize) -> Self {
         Self { reader, called: called.into(), fields, line, known: RefCell::default() }
     }
 
     /// A field, if it is there.
     pub(super) fn field(&self, name: &'static str) -> Option<Field<'r>> {
-        self.known.borrow_mut().push(name);
+        self.know(name);
         let (_, value) = self.fields.iter().find(|(key, _)| key.get_ref() == name)?;
         Some(self.at(name, value))
+    }
+
+    fn know(&self, name: &'static str) {
+        let mut known = self.known.borrow_mut();
+        if !known.contains(&name) {
+            known.push(name);
+        }
     }
 
     fn at(&self, name: &str, value: &'r Spanned<DeValue<'r>>) -> Field<'r> {
@@ -108,8 +110,9 @@ impl<'r> Table<'r> {
 
     /// Fields that are not built yet are refused with a word of their own.
     pub(super) fn not_yet(&self, name: &'static str, what: &str) {
-        if let Some(field) = self.field(name) {
-            field.mistake(format!("{what} can't be run from a file yet; leave it out"));
+        if let Some((_, value)) = self.fields.iter().find(|(key, _)| key.get_ref() == name) {
+            self.know(name);
+            self.at(name, value).mistake(format!("{what} can't be run from a file yet; leave it out"));
         }
     }
 
@@ -240,10 +243,13 @@ impl<'r> Field<'r> {
 
 /// The known name that was probably meant.
 pub(super) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
-    let distance = |known: &&&str| strsim::damerau_levenshtein(name, known);
-    let best = known.iter().min_by_key(distance)?;
-    (distance(&best) <= 1 + best.len() / 3).then_some(*best)
+    let likeness = |known: &str| strsim::jaro_winkler(name, known);
+    let best = known.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    (likeness(best) >= LIKE_ENOUGH).then_some(best)
 }
+
+/// Letters swapped, left out or put in; another ending.
+const LIKE_ENOUGH: f64 = 0.75;
 
 /// `a`, `b` and `c`.
 pub(super) fn listed(names: &[&str]) -> String {
