@@ -3,46 +3,60 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "brokers")]
 use oncebox::kafka::{KafkaReceipt, KafkaSource, Start};
+#[cfg(feature = "brokers")]
 use oncebox::nats::{JetStreamReceipt, JetStreamSource, NewConsumer};
 use oncebox::queue::QueueStore;
+#[cfg(feature = "brokers")]
 use oncebox::rabbitmq::{QueueKind, Rabbit, RabbitReceipt, RabbitSource};
 use oncebox::source::SourceCapabilities;
-use oncebox::store::InvalidName;
 use oncebox::{ConsumerId, Delivery, Queue, QueueReceipt, Release, Source, SourceError, StoreError};
 
-use crate::file::{ConsumerSpec, KafkaSettings, StartSpec};
+#[cfg(feature = "brokers")]
+use crate::file::StartSpec;
+use crate::file::{ConsumerSpec, Pipeline};
 use crate::place::Origin;
 
 /// Where the messages of one consumer come from.
 pub(crate) enum Feed<S: QueueStore> {
     Queue(Box<Queue<S>>),
+    #[cfg(feature = "brokers")]
     RabbitMq(Box<RabbitSource>),
+    #[cfg(feature = "brokers")]
     Nats(Box<JetStreamSource>),
+    #[cfg(feature = "brokers")]
     Kafka(Box<KafkaSource>),
 }
 
 /// A receipt of one of them.
 pub(crate) enum FeedReceipt {
     Queue(Arc<QueueReceipt>),
+    #[cfg(feature = "brokers")]
     RabbitMq(Arc<RabbitReceipt>),
+    #[cfg(feature = "brokers")]
     Nats(Arc<JetStreamReceipt>),
+    #[cfg(feature = "brokers")]
     Kafka(Arc<KafkaReceipt>),
 }
 
 impl FeedReceipt {
+    #[cfg_attr(not(feature = "brokers"), allow(irrefutable_let_patterns, reason = "then there is no other"))]
     fn queue(&self) -> Option<&Arc<QueueReceipt>> {
         if let Self::Queue(receipt) = self { Some(receipt) } else { None }
     }
 
+    #[cfg(feature = "brokers")]
     fn rabbitmq(&self) -> Option<&Arc<RabbitReceipt>> {
         if let Self::RabbitMq(receipt) = self { Some(receipt) } else { None }
     }
 
+    #[cfg(feature = "brokers")]
     fn nats(&self) -> Option<&Arc<JetStreamReceipt>> {
         if let Self::Nats(receipt) = self { Some(receipt) } else { None }
     }
 
+    #[cfg(feature = "brokers")]
     fn kafka(&self) -> Option<&Arc<KafkaReceipt>> {
         if let Self::Kafka(receipt) = self { Some(receipt) } else { None }
     }
@@ -74,14 +88,17 @@ macro_rules! whichever {
                 let ($pick, $wrap) = (FeedReceipt::queue, FeedReceipt::Queue);
                 $body
             }
+            #[cfg(feature = "brokers")]
             Feed::RabbitMq($source) => {
                 let ($pick, $wrap) = (FeedReceipt::rabbitmq, FeedReceipt::RabbitMq);
                 $body
             }
+            #[cfg(feature = "brokers")]
             Feed::Nats($source) => {
                 let ($pick, $wrap) = (FeedReceipt::nats, FeedReceipt::Nats);
                 $body
             }
+            #[cfg(feature = "brokers")]
             Feed::Kafka($source) => {
                 let ($pick, $wrap) = (FeedReceipt::kafka, FeedReceipt::Kafka);
                 $body
@@ -91,12 +108,23 @@ macro_rules! whichever {
 }
 
 impl<S: QueueStore> Feed<S> {
-    /// The source that a consumer of the file names.
-    pub(crate) fn new(spec: &ConsumerSpec, store: &S, kafka: &KafkaSettings) -> Result<Self, InvalidName> {
+    /// The source that a consumer of the file names; or why there is none.
+    pub(crate) fn new(spec: &ConsumerSpec, store: &S, pipeline: &Pipeline) -> Result<Self, String> {
         let ordered = spec.order_by.is_some();
+        let Origin::Queue(name) = &spec.from else { return Self::of_broker(spec, ordered, pipeline) };
+        let queue = if ordered { Queue::ordered(store.clone(), name) } else { Queue::new(store.clone(), name) };
+        queue.map(|queue| Self::Queue(Box::new(queue))).map_err(|error| error.to_string())
+    }
+
+    #[cfg(not(feature = "brokers"))]
+    fn of_broker(_: &ConsumerSpec, _: bool, _: &Pipeline) -> Result<Self, String> {
+        Err(NO_BROKERS.to_owned())
+    }
+
+    #[cfg(feature = "brokers")]
+    fn of_broker(spec: &ConsumerSpec, ordered: bool, pipeline: &Pipeline) -> Result<Self, String> {
         Ok(match &spec.from {
-            Origin::Queue(name) if ordered => Self::Queue(Box::new(Queue::ordered(store.clone(), name)?)),
-            Origin::Queue(name) => Self::Queue(Box::new(Queue::new(store.clone(), name)?)),
+            Origin::Queue(_) => return Err("a queue is no broker".to_owned()),
             Origin::RabbitMq { url, queue } => {
                 let source = Rabbit::new(url).source(queue);
                 let source = if spec.create { source.declare(QueueKind::Quorum) } else { source };
@@ -116,11 +144,15 @@ impl<S: QueueStore> Feed<S> {
                     StartSpec::End => source.start_from(Start::End),
                 };
                 let set = |source: KafkaSource, (name, value): &(String, String)| source.setting(name, value);
-                Self::Kafka(Box::new(kafka.0.iter().fold(source, set)))
+                Self::Kafka(Box::new(pipeline.kafka.0.iter().fold(source, set)))
             }
         })
     }
 }
+
+/// What a build without brokers says of them.
+#[cfg(not(feature = "brokers"))]
+pub(crate) const NO_BROKERS: &str = "this build knows no brokers; build it with the feature `brokers`";
 
 impl<S: QueueStore> Source<S> for Feed<S> {
     type Receipt = FeedReceipt;

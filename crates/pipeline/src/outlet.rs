@@ -2,9 +2,12 @@
 
 use std::collections::HashMap;
 
+#[cfg(feature = "brokers")]
 use oncebox::kafka::KafkaSink;
+#[cfg(feature = "brokers")]
 use oncebox::nats::JetStreamSink;
 use oncebox::queue::QueueStore;
+#[cfg(feature = "brokers")]
 use oncebox::rabbitmq::{Rabbit, RabbitSink};
 use oncebox::sink::SinkCapabilities;
 use oncebox::{Outgoing, Queue, Sink, SinkError, SinkErrorKind, StoreErrorKind};
@@ -14,24 +17,31 @@ use crate::place::{Destination, Origin};
 
 /// Where messages go.
 pub(crate) enum Outlet<S> {
+    #[cfg(feature = "brokers")]
     RabbitMq(Box<RabbitSink>),
+    #[cfg(feature = "brokers")]
     Nats(Box<JetStreamSink>),
+    #[cfg(feature = "brokers")]
     Kafka(Box<KafkaSink>),
     /// Queues of the store, those that keep order by name.
-    Queues {
-        store: S,
-        ordered: Vec<String>,
-    },
+    Queues { store: S, ordered: Vec<String> },
 }
 
 impl<S: QueueStore> Outlet<S> {
-    pub(crate) fn new(to: &Destination, store: &S, pipeline: &Pipeline) -> Self {
-        match to {
+    pub(crate) fn new(to: &Destination, store: &S, pipeline: &Pipeline) -> Result<Self, String> {
+        Ok(match to {
+            #[cfg(feature = "brokers")]
             Destination::RabbitMq(url) => Self::RabbitMq(Box::new(Rabbit::new(url).sink())),
+            #[cfg(feature = "brokers")]
             Destination::Nats(url) => Self::Nats(Box::new(JetStreamSink::new(url.as_str()))),
+            #[cfg(feature = "brokers")]
             Destination::Kafka(servers) => {
                 let set = |sink: KafkaSink, (name, value): &(String, String)| sink.setting(name, value);
                 Self::Kafka(Box::new(pipeline.kafka.0.iter().fold(KafkaSink::new(servers), set)))
+            }
+            #[cfg(not(feature = "brokers"))]
+            Destination::RabbitMq(_) | Destination::Nats(_) | Destination::Kafka(_) => {
+                return Err(crate::feed::NO_BROKERS.to_owned());
             }
             Destination::Queue => {
                 let ordered = pipeline.consumers.iter().filter(|consumer| consumer.order_by.is_some());
@@ -41,15 +51,18 @@ impl<S: QueueStore> Outlet<S> {
                 });
                 Self::Queues { store: store.clone(), ordered: ordered.collect() }
             }
-        }
+        })
     }
 }
 
 impl<S: QueueStore> Sink for Outlet<S> {
     fn capabilities(&self) -> SinkCapabilities {
         match self {
+            #[cfg(feature = "brokers")]
             Self::RabbitMq(sink) => sink.capabilities(),
+            #[cfg(feature = "brokers")]
             Self::Nats(sink) => sink.capabilities(),
+            #[cfg(feature = "brokers")]
             Self::Kafka(sink) => sink.capabilities(),
             Self::Queues { .. } => SinkCapabilities::none("queue"),
         }
@@ -57,8 +70,11 @@ impl<S: QueueStore> Sink for Outlet<S> {
 
     async fn open(&self) -> Result<(), SinkError> {
         match self {
+            #[cfg(feature = "brokers")]
             Self::RabbitMq(sink) => sink.open().await,
+            #[cfg(feature = "brokers")]
             Self::Nats(sink) => sink.open().await,
+            #[cfg(feature = "brokers")]
             Self::Kafka(sink) => sink.open().await,
             Self::Queues { .. } => Ok(()),
         }
@@ -66,8 +82,11 @@ impl<S: QueueStore> Sink for Outlet<S> {
 
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Result<(), SinkError>> {
         match self {
+            #[cfg(feature = "brokers")]
             Self::RabbitMq(sink) => sink.publish(batch).await,
+            #[cfg(feature = "brokers")]
             Self::Nats(sink) => sink.publish(batch).await,
+            #[cfg(feature = "brokers")]
             Self::Kafka(sink) => sink.publish(batch).await,
             Self::Queues { store, ordered } => enqueue(store, ordered, batch).await,
         }
@@ -75,8 +94,11 @@ impl<S: QueueStore> Sink for Outlet<S> {
 
     async fn close(&self) {
         match self {
+            #[cfg(feature = "brokers")]
             Self::RabbitMq(sink) => sink.close().await,
+            #[cfg(feature = "brokers")]
             Self::Nats(sink) => sink.close().await,
+            #[cfg(feature = "brokers")]
             Self::Kafka(sink) => sink.close().await,
             Self::Queues { .. } => {}
         }

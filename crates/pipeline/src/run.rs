@@ -137,18 +137,25 @@ async fn run_on<S: Backend>(
     let mut mistakes = Vec::new();
     for spec in specs {
         match consumer(spec, &store, pipeline, &mut mistakes).await {
-            Ok(consumer) => consumers.push((spec.name.clone(), consumer)),
+            Ok(consumer) => consumers.extend(consumer.map(|consumer| (spec.name.clone(), consumer))),
             Err(error) => return Err(RunFileError::Store { file: file.to_owned(), error }),
         }
     }
+    let relay = match &pipeline.relay {
+        None => None,
+        Some(spec) => match Outlet::new(&spec.to, &store, pipeline) {
+            Ok(outlet) if spec.keep_sent => Some(Relay::new(store.clone(), outlet).keep_sent()),
+            Ok(outlet) => Some(Relay::new(store.clone(), outlet)),
+            Err(reason) => {
+                mistakes.push(Mistake { line: spec.line, says: format!("`to` of the relay: {reason}") });
+                None
+            }
+        },
+    };
     if !mistakes.is_empty() {
         mistakes.sort();
         return Err(Mistakes { file: file.to_owned(), found: mistakes }.into());
     }
-    let relay = pipeline.relay.as_ref().map(|spec| {
-        let relay = Relay::new(store.clone(), Outlet::new(&spec.to, &store, pipeline));
-        if spec.keep_sent { relay.keep_sent() } else { relay }
-    });
     started(&Running {
         consumers: consumers.iter().map(|(name, consumer)| (name.clone(), consumer.stats())).collect(),
         relay: relay.as_ref().map(Relay::stats),
@@ -225,10 +232,14 @@ async fn consumer<S: Backend>(
     store: &S,
     pipeline: &Pipeline,
     mistakes: &mut Vec<Mistake>,
-) -> Result<Consumer<S, Feed<S>>, StoreError> {
-    let feed = Feed::new(spec, store, &pipeline.kafka).map_err(|error| {
-        StoreError::new(oncebox::StoreErrorKind::Configuration, "open the queue of the file", error.to_string())
-    })?;
+) -> Result<Option<Consumer<S, Feed<S>>>, StoreError> {
+    let feed = match Feed::new(spec, store, pipeline) {
+        Ok(feed) => feed,
+        Err(reason) => {
+            mistakes.push(Mistake { line: spec.line, says: format!("`from` of consumer `{}`: {reason}", spec.name) });
+            return Ok(None);
+        }
+    };
     let mut consumer = Consumer::new(&spec.name, store.clone(), feed).key(spec.key.clone()).retry(retry(spec));
     if let Some(template) = &spec.order_by {
         consumer = consumer.order_by(OrderBy::Template(template.clone()));
@@ -265,7 +276,7 @@ async fn consumer<S: Backend>(
             consumer.on_raw(&on.kind, move |ctx, message| handler::handle::<S>(ctx, message, Arc::clone(&ready)));
     }
     tx.rollback().await;
-    Ok(consumer)
+    Ok(Some(consumer))
 }
 
 fn retry(spec: &ConsumerSpec) -> Retry {

@@ -61,7 +61,8 @@ async fn send_on<S: QueueStore>(
     mut told: impl FnMut(u64),
 ) -> Result<u64, SendError> {
     let (destination, topic) = to.as_destination();
-    let outlet = Outlet::new(&destination, &store, pipeline);
+    let outlet =
+        Outlet::new(&destination, &store, pipeline).map_err(|reason| SendError::Sending { sent: 0, reason })?;
     let consumer = pipeline.consumers.iter().find(|consumer| consumer.from == *to);
     let mut sent = 0;
     let stopped = |sent, reason: String| SendError::Sending { sent, reason };
