@@ -5,10 +5,14 @@
 
 mod bench;
 mod demo;
+mod init;
+mod send;
+mod serve;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use oncebox_pipeline::Parts;
 
 /// Makes every message take effect once.
 #[derive(Debug, Parser)]
@@ -22,6 +26,14 @@ struct Cli {
 enum Verb {
     /// Kill workers while messages pass, then count the effects.
     Demo(demo::Args),
+    /// Write a file to begin with.
+    Init(init::Args),
+    /// Run everything that a file says.
+    Run(serve::Args),
+    /// Run the relay of a file alone.
+    Relay(serve::Args),
+    /// Send messages to a broker or a queue.
+    Send(send::Args),
     /// Measure what Oncebox costs, against the same work written by hand.
     Bench(bench::Args),
     /// One worker of the demo.
@@ -41,6 +53,10 @@ fn main() -> ExitCode {
     };
     let done = match verb {
         Verb::Demo(args) => runtime.block_on(demo::run(args)),
+        Verb::Init(args) => init::run(&args),
+        Verb::Run(args) => runtime.block_on(serve::serve(args, Parts::All)),
+        Verb::Relay(args) => runtime.block_on(serve::serve(args, Parts::Relay)),
+        Verb::Send(args) => runtime.block_on(send::run(args)),
         Verb::Bench(args) => runtime.block_on(bench::run(args)),
         Verb::DemoWorker(args) => runtime.block_on(demo::worker::run(args)).map(|()| ExitCode::SUCCESS),
         #[cfg(feature = "brokers")]

@@ -139,6 +139,12 @@ impl<R> Delivery<R> {
         }
     }
 
+    /// The same arrival with another receipt, for sources that are made of others. `None` if `change` has none for it.
+    pub fn exchange<Q>(self, change: impl FnOnce(Arc<R>) -> Option<Arc<Q>>) -> Option<Delivery<Q>> {
+        let Self { message, coordinate, count, lane, parked, receipt } = self;
+        Some(Delivery { message, coordinate, count, lane, parked, receipt: change(receipt)? })
+    }
+
     /// What the source needs to settle it.
     pub fn receipt(&self) -> &Arc<R> {
         &self.receipt

@@ -1,0 +1,198 @@
+//! `oncebox send`: messages, as a producer would send them; also twice, as producers do.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, IsTerminal as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use oncebox::{Message, MessageId};
+use oncebox_pipeline::file::{ConsumerSpec, Pipeline, ProcessEnvironment};
+use oncebox_pipeline::place::Origin;
+use serde_json::{Map, Value, json};
+
+/// What to send where.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The file that names the store and the consumers.
+    #[arg(long, short, default_value = "oncebox.toml")]
+    file: PathBuf,
+    /// Where to: queue:NAME, amqp://…/queue, nats://host/subject, kafka://host/topic. Default: where the first consumer of
+    /// the file receives from.
+    #[arg(long)]
+    to: Option<String>,
+    /// The type. Default: the first that the consumer handles.
+    #[arg(long = "type")]
+    kind: Option<String>,
+    /// The payload, as JSON; `{n}` in it is the number of the message. Default: a number for each field that the consumer's
+    /// statements use.
+    #[arg(long, conflicts_with = "lines")]
+    payload: Option<String>,
+    /// The id. Default: a new one for each message.
+    #[arg(long, conflicts_with_all = ["lines", "repeat"])]
+    id: Option<String>,
+    /// The order key. Default: what the consumer's `order_by` says.
+    #[arg(long, conflicts_with = "lines")]
+    key: Option<String>,
+    /// A file with a message in each line: {"type": …, "id": …, "key": …, "payload": …}, all but the payload optional. `-`
+    /// for standard input.
+    #[arg(long, conflicts_with = "repeat")]
+    lines: Option<PathBuf>,
+    /// How many messages to make.
+    #[arg(long, default_value_t = 1)]
+    repeat: u64,
+    /// How many of them are sent a second time, a little later: 0.5 for every other one.
+    #[arg(long, default_value_t = 0.0, value_parser = ratio)]
+    duplicate_ratio: f64,
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    let ratio: f64 = text.parse().map_err(|_| "expected a number from 0 to 1".to_owned())?;
+    if (0.0..=1.0).contains(&ratio) { Ok(ratio) } else { Err("expected a number from 0 to 1".to_owned()) }
+}
+
+#[allow(clippy::print_stdout, clippy::print_stderr, reason = "this is where the command talks")]
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let pipeline = Pipeline::open(&args.file, &ProcessEnvironment)?;
+    let to = match &args.to {
+        Some(to) => Origin::parse(to).map_err(|reason| anyhow::anyhow!("cannot read --to: {reason}"))?,
+        None => {
+            let first = pipeline.consumers.first();
+            let first =
+                first.with_context(|| format!("{} has no consumer; name a place with --to", args.file.display()))?;
+            first.from.clone()
+        }
+    };
+    let consumer = pipeline.consumers.iter().find(|consumer| consumer.from == to);
+    let made = match &args.lines {
+        Some(lines) => from_lines(lines, args.kind.as_deref(), consumer)?,
+        None => generated(&args, consumer)?,
+    };
+    let count = made.len();
+    let shows = std::io::stderr().is_terminal() && count > 1000;
+    let told = |sent: u64| {
+        if shows {
+            eprint!("\r{sent} sent");
+        }
+    };
+    let sent = oncebox_pipeline::send(&to, &pipeline, twice(made, args.duplicate_ratio), told).await?;
+    if shows {
+        eprintln!();
+    }
+    println!("{count} messages to {to}, {} of them twice", sent - count as u64);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn kind<'a>(asked: Option<&'a str>, consumer: Option<&'a ConsumerSpec>) -> anyhow::Result<&'a str> {
+    let handled = consumer.and_then(|consumer| consumer.on.first()).map(|on| on.kind.as_str());
+    asked.or(handled).context("no consumer of the file receives from there, so its types are unknown; give --type")
+}
+
+fn generated(args: &Args, consumer: Option<&ConsumerSpec>) -> anyhow::Result<Vec<Message>> {
+    let kind = kind(args.kind.as_deref(), consumer)?;
+    let template = match &args.payload {
+        Some(payload) => payload.clone(),
+        None => fields(kind, consumer)?.to_string().replace("\"{n}\"", "{n}"),
+    };
+    let message = |n: u64| {
+        let payload = template.replace("{n}", &n.to_string());
+        serde_json::from_str::<Value>(&payload)
+            .context("the payload is not JSON; quote it for the shell: '{\"a\": 1}'")?;
+        let mut message = Message::new(kind).with_payload(payload);
+        if let Some(id) = &args.id {
+            message = message.with_id(MessageId::new(id.clone())?);
+        }
+        if let Some(key) = &args.key {
+            message = message.with_order_key(key.replace("{n}", &n.to_string()));
+        }
+        Ok(message)
+    };
+    (1..=args.repeat).map(message).collect()
+}
+
+/// A payload with `{n}` for each field that the statements of a type use.
+fn fields(kind: &str, consumer: Option<&ConsumerSpec>) -> anyhow::Result<Value> {
+    let on = consumer.and_then(|consumer| consumer.on.iter().find(|on| on.kind == kind));
+    let on = on.with_context(|| format!("no consumer of the file handles `{kind}` from there; give --payload"))?;
+    let mut payload = Value::Object(Map::new());
+    let paths = on.sql.iter().flat_map(|statement| &statement.parameters).map(ToString::to_string);
+    for path in paths.filter(|path| !path.starts_with('@')) {
+        let mut place = &mut payload;
+        for step in path.split('.') {
+            if !place.is_object() {
+                *place = json!({});
+            }
+            place = &mut place[step];
+        }
+        if !place.is_object() {
+            *place = json!("{n}");
+        }
+    }
+    Ok(payload)
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    id: Option<String>,
+    key: Option<String>,
+    payload: Box<serde_json::value::RawValue>,
+}
+
+fn from_lines(path: &PathBuf, asked: Option<&str>, consumer: Option<&ConsumerSpec>) -> anyhow::Result<Vec<Message>> {
+    let reader: Box<dyn BufRead> = if path.as_os_str() == "-" {
+        Box::new(std::io::stdin().lock())
+    } else {
+        let file = std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Box::new(std::io::BufReader::new(file))
+    };
+    let mut messages = Vec::new();
+    for (number, line) in reader.lines().enumerate() {
+        let place = || format!("line {} of {}", number + 1, path.display());
+        let line = line.with_context(|| format!("cannot read {}", place()))?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let parsed: Line = serde_json::from_str(&line).map_err(|error| {
+            // The parser's own words quote what they found.
+            anyhow::anyhow!("cannot read {}: column {}: it is not {{\"payload\": …}}", place(), error.column())
+        })?;
+        let kind = match &parsed.kind {
+            Some(kind) => kind.as_str(),
+            None => kind(asked, consumer)?,
+        };
+        let mut message = Message::new(kind).with_payload(parsed.payload.get().as_bytes().to_vec());
+        if let Some(id) = parsed.id {
+            message = message.with_id(MessageId::new(id).with_context(place)?);
+        }
+        if let Some(key) = parsed.key {
+            message = message.with_order_key(key);
+        }
+        messages.push(message);
+    }
+    Ok(messages)
+}
+
+/// How far behind a copy comes.
+const BEHIND: usize = 20;
+
+/// Messages, `ratio` of them again a little later.
+fn twice(messages: Vec<Message>, ratio: f64) -> impl Iterator<Item = Message> {
+    let mut messages = messages.into_iter();
+    let mut behind: VecDeque<Message> = VecDeque::new();
+    let mut owed = 0.0;
+    std::iter::from_fn(move || {
+        if behind.len() > BEHIND {
+            return behind.pop_front();
+        }
+        let Some(message) = messages.next() else { return behind.pop_front() };
+        owed += ratio;
+        if owed >= 1.0 {
+            owed -= 1.0;
+            behind.push_back(message.clone());
+        }
+        Some(message)
+    })
+}

@@ -1,0 +1,112 @@
+//! What differs between stores: how a statement is prepared, and how values of a message are bound.
+
+use std::future::Future;
+
+use oncebox::postgres::Postgres;
+use oncebox::queue::QueueStore;
+use oncebox::sqlite::Sqlite;
+use oncebox::{Store, Transaction};
+use sqlx::{
+    AssertSqlSafe, Either, Executor, PgConnection, SqlSafeStr as _, SqliteConnection, Statement as _, TypeInfo,
+};
+
+use crate::payload::Value;
+use crate::sql::{Path, Statement};
+
+/// A connection in a message's transaction.
+pub(crate) type Db<S> = <<S as Store>::Tx as Transaction>::Db;
+
+/// A statement that the server has seen.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    sql: String,
+    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) expect: Option<u64>,
+}
+
+/// What is bound at one place.
+#[derive(Clone, Debug)]
+pub(crate) struct Parameter {
+    pub(crate) path: Path,
+    /// The server takes JSON there.
+    is_json: bool,
+}
+
+/// A store that statements of a file can run on.
+pub(crate) trait Backend: QueueStore {
+    /// Shows a statement to the server, which finds what is wrong with it.
+    fn prepare(db: &mut Db<Self>, statement: &Statement) -> impl Future<Output = Result<Prepared, sqlx::Error>> + Send;
+
+    /// Runs a list of statements of the user's own.
+    fn script(db: &mut Db<Self>, script: String) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+
+    /// Runs it, and answers how many rows it touched.
+    fn execute(
+        db: &mut Db<Self>,
+        prepared: &Prepared,
+        values: Vec<Value>,
+    ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
+}
+
+impl Backend for Postgres {
+    /// The server says which type each parameter has. Values are bound as texts and cast to it there, so that every type
+    /// is possible, and numbers keep their digits.
+    async fn prepare(db: &mut PgConnection, statement: &Statement) -> Result<Prepared, sqlx::Error> {
+        let untyped = statement.render(|number| format!("${number}"));
+        let seen = db.prepare(AssertSqlSafe(untyped).into_sql_str()).await?;
+        let types: Vec<String> = match seen.parameters() {
+            Some(Either::Left(types)) => types.iter().map(|info| info.name().to_owned()).collect(),
+            _ => Vec::new(),
+        };
+        let kind = |number: usize| types.get(number - 1).map_or("text", String::as_str);
+        let sql = statement.render(|number| format!("(${number}::text)::{}", kind(number)));
+        let parameters = statement.parameters.iter().enumerate().map(|(place, path)| Parameter {
+            path: path.clone(),
+            is_json: matches!(kind(place + 1), "JSON" | "JSONB"),
+        });
+        Ok(Prepared { sql, parameters: parameters.collect(), expect: statement.expect })
+    }
+
+    async fn script(db: &mut PgConnection, script: String) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(AssertSqlSafe(script)).execute(db).await.map(drop)
+    }
+
+    async fn execute(db: &mut PgConnection, prepared: &Prepared, values: Vec<Value>) -> Result<u64, sqlx::Error> {
+        let mut query = sqlx::query(AssertSqlSafe(prepared.sql.clone()));
+        for (value, parameter) in values.into_iter().zip(&prepared.parameters) {
+            query = query.bind(if parameter.is_json { value.into_json() } else { value.into_text() });
+        }
+        Ok(query.execute(db).await?.rows_affected())
+    }
+}
+
+impl Backend for Sqlite {
+    async fn prepare(db: &mut SqliteConnection, statement: &Statement) -> Result<Prepared, sqlx::Error> {
+        let sql = statement.render(|number| format!("${number}"));
+        db.prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await?;
+        let parameters = statement.parameters.iter().map(|path| Parameter { path: path.clone(), is_json: false });
+        Ok(Prepared { sql, parameters: parameters.collect(), expect: statement.expect })
+    }
+
+    async fn script(db: &mut SqliteConnection, script: String) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(AssertSqlSafe(script)).execute(db).await.map(drop)
+    }
+
+    async fn execute(db: &mut SqliteConnection, prepared: &Prepared, values: Vec<Value>) -> Result<u64, sqlx::Error> {
+        let mut query = sqlx::query(AssertSqlSafe(prepared.sql.clone()));
+        for value in values {
+            query = match value {
+                Value::Null => query.bind(None::<i64>),
+                Value::Boolean(value) => query.bind(i64::from(value)),
+                Value::Number(digits) => match (digits.parse::<i64>(), digits.parse::<f64>()) {
+                    (Ok(number), _) => query.bind(number),
+                    // More digits than SQLite has numbers for stay digits.
+                    (Err(_), Ok(number)) if digits.contains(['.', 'e', 'E']) => query.bind(number),
+                    _ => query.bind(digits),
+                },
+                Value::Text(text) | Value::Compound(text) => query.bind(text),
+            };
+        }
+        Ok(query.execute(db).await?.rows_affected())
+    }
+}

@@ -1,0 +1,18 @@
+//! Runs what an `oncebox.toml` describes: consumers whose handlers are SQL statements and emitted messages, and a relay.
+//!
+//! The `oncebox` command is made of it. The file is the contract; see [`file::Pipeline`].
+
+mod backend;
+mod feed;
+pub mod file;
+mod handler;
+mod outlet;
+mod payload;
+pub mod place;
+mod run;
+mod send;
+pub mod shape;
+pub mod sql;
+
+pub use run::{Parts, RunFileError, Running, run};
+pub use send::{SendError, send};

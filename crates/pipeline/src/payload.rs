@@ -1,0 +1,138 @@
+//! Values of a message by their path, with numbers as they were written.
+
+use std::collections::HashMap;
+
+use oncebox::message::Message;
+use serde_json::value::RawValue;
+
+use crate::sql::Path;
+
+/// Why a value could not be had. Names the path, never a value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ValueError {
+    #[error("the payload is not JSON")]
+    NotJson,
+    #[error("the payload has no field `{0}`")]
+    Missing(Path),
+    #[error("the message has no `{0}`")]
+    NoAttribute(Path),
+}
+
+/// A value of a message, as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Null,
+    Boolean(bool),
+    /// Its digits.
+    Number(String),
+    Text(String),
+    /// A list or an object, as JSON.
+    Compound(String),
+}
+
+impl Value {
+    /// As one text; `None` for null.
+    pub(crate) fn into_text(self) -> Option<String> {
+        match self {
+            Self::Null => None,
+            Self::Boolean(value) => Some(value.to_string()),
+            Self::Number(text) | Self::Text(text) | Self::Compound(text) => Some(text),
+        }
+    }
+
+    /// As JSON; `None` for null.
+    pub(crate) fn into_json(self) -> Option<String> {
+        match self {
+            Self::Text(text) => Some(serde_json::Value::String(text).to_string()),
+            other => other.into_text(),
+        }
+    }
+}
+
+/// The value at a path.
+pub(crate) fn value(message: &Message, path: &Path) -> Result<Value, ValueError> {
+    if path.as_str().starts_with('@') {
+        return attribute(message, path).map(Value::Text).ok_or_else(|| ValueError::NoAttribute(path.clone()));
+    }
+    raw(message, path).map(|raw| read(raw.get()))
+}
+
+/// The value at a path of the payload, as JSON.
+pub(crate) fn raw<'m>(message: &'m Message, path: &Path) -> Result<&'m RawValue, ValueError> {
+    let mut found: &RawValue = serde_json::from_slice(&message.payload).map_err(|_| ValueError::NotJson)?;
+    for step in path.as_str().split('.') {
+        let missing = || ValueError::Missing(path.clone());
+        found = match step.parse::<usize>() {
+            Ok(place) if found.get().starts_with('[') => {
+                let list: Vec<&RawValue> = serde_json::from_str(found.get()).map_err(|_| missing())?;
+                list.get(place).copied().ok_or_else(missing)?
+            }
+            _ => {
+                let object: HashMap<std::borrow::Cow<'m, str>, &RawValue> =
+                    serde_json::from_str(found.get()).map_err(|_| missing())?;
+                object.get(step).copied().ok_or_else(missing)?
+            }
+        };
+    }
+    Ok(found)
+}
+
+fn attribute(message: &Message, path: &Path) -> Option<String> {
+    match path.as_str() {
+        "@id" => message.id.as_ref().map(|id| id.as_str().to_owned()),
+        "@type" => Some(message.kind.clone()),
+        "@source" => message.source.clone(),
+        "@order-key" => message.order_key.clone(),
+        "@time" => Some(message.time.to_string()),
+        other => message.headers.get(other.strip_prefix("@header.")?).map(str::to_owned),
+    }
+}
+
+/// Whether a path can name something at all; what is wrong with it otherwise.
+pub(crate) fn check(path: &Path) -> Result<(), String> {
+    match path.as_str() {
+        "@id" | "@type" | "@source" | "@order-key" | "@time" => Ok(()),
+        text if text.strip_prefix("@header.").is_some_and(|name| !name.is_empty()) => Ok(()),
+        text if text.starts_with('@') => {
+            Err(format!("`{text}` is no attribute; use @id, @source, @type, @order-key, @time or @header.NAME"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn read(json: &str) -> Value {
+    match json.as_bytes().first() {
+        Some(b'n') => Value::Null,
+        Some(b't') => Value::Boolean(true),
+        Some(b'f') => Value::Boolean(false),
+        Some(b'"') => serde_json::from_str(json).map_or(Value::Null, Value::Text),
+        Some(b'{' | b'[') => Value::Compound(json.to_owned()),
+        _ => Value::Number(json.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(payload: &'static str, path: &str) -> Result<Value, ValueError> {
+        value(&Message::new("t").with_payload(payload), &Path::new(path))
+    }
+
+    #[test]
+    fn values_are_found_and_numbers_stay_as_they_were_written() {
+        let payload =
+            r#"{"a":{"b":[1,{"c":12.10}]},"big":123456789012345678901234567890,"t":"x\n","n":null,"y":true,"":1}"#;
+        assert_eq!(of(payload, "a.b.1.c"), Ok(Value::Number("12.10".into())));
+        assert_eq!(of(payload, "big"), Ok(Value::Number("123456789012345678901234567890".into())));
+        assert_eq!(of(payload, "t"), Ok(Value::Text("x\n".into())));
+        assert_eq!(of(payload, "n"), Ok(Value::Null));
+        assert_eq!(of(payload, "y"), Ok(Value::Boolean(true)));
+        assert_eq!(of(payload, "a.b"), Ok(Value::Compound(r#"[1,{"c":12.10}]"#.into())));
+        assert_eq!(of(payload, "a.b.2"), Err(ValueError::Missing(Path::new("a.b.2"))));
+        assert_eq!(of(payload, "t.u").unwrap_err().to_string(), "the payload has no field `t.u`");
+        assert_eq!(of("{", "a"), Err(ValueError::NotJson));
+        assert_eq!(of("{}", "@type"), Ok(Value::Text("t".into())));
+        assert_eq!(of("{}", "@header.tenant"), Err(ValueError::NoAttribute(Path::new("@header.tenant"))));
+    }
+}

@@ -1,0 +1,91 @@
+//! Messages into a broker or a queue of the store, as a producer would send them.
+
+use oncebox::postgres::Postgres;
+use oncebox::queue::QueueStore;
+use oncebox::sqlite::Sqlite;
+use oncebox::{Message, Outgoing, Sink, StoreError};
+
+use crate::file::{ConsumerSpec, Pipeline, StoreAt};
+use crate::outlet::Outlet;
+use crate::place::Origin;
+use crate::run::postgres;
+
+/// Messages that are sent at a time.
+const BATCH: usize = 500;
+
+/// Why messages could not be sent.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The store of the queue can't be had.
+    #[error("cannot send to {to}: {error}")]
+    Store {
+        /// Where to.
+        to: String,
+        /// Why.
+        #[source]
+        error: StoreError,
+    },
+    /// A message was not taken. Those before it were.
+    #[error("{sent} messages were sent, then: {reason}")]
+    Sending {
+        /// How many were confirmed.
+        sent: u64,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Sends messages to where `to` receives from, and answers how many were confirmed. `told` hears of each batch.
+pub async fn send(
+    to: &Origin,
+    pipeline: &Pipeline,
+    messages: impl Iterator<Item = Message>,
+    told: impl FnMut(u64),
+) -> Result<u64, SendError> {
+    let failed = |error| SendError::Store { to: to.to_string(), error };
+    match &pipeline.store.at {
+        StoreAt::Sqlite(path) => send_on(Sqlite::open(path).await.map_err(failed)?, to, pipeline, messages, told).await,
+        StoreAt::Postgres(url) => {
+            let store: Postgres = postgres(url, &pipeline.store).await.map_err(failed)?;
+            send_on(store, to, pipeline, messages, told).await
+        }
+    }
+}
+
+async fn send_on<S: QueueStore>(
+    store: S,
+    to: &Origin,
+    pipeline: &Pipeline,
+    messages: impl Iterator<Item = Message>,
+    mut told: impl FnMut(u64),
+) -> Result<u64, SendError> {
+    let (destination, topic) = to.as_destination();
+    let outlet =
+        Outlet::new(&destination, &store, pipeline).map_err(|reason| SendError::Sending { sent: 0, reason })?;
+    let consumer = pipeline.consumers.iter().find(|consumer| consumer.from == *to);
+    let mut sent = 0;
+    let stopped = |sent, reason: String| SendError::Sending { sent, reason };
+    outlet.open().await.map_err(|error| stopped(0, error.to_string()))?;
+    let mut messages = messages.map(|message| keyed(message, consumer)).peekable();
+    while messages.peek().is_some() {
+        let outgoing = |message: Message| Outgoing { topic: topic.clone(), message: message.into() };
+        let batch: Vec<Outgoing> = messages.by_ref().take(BATCH).map(outgoing).collect();
+        for answer in outlet.publish(&batch).await {
+            answer.map_err(|error| stopped(sent, error.to_string()))?;
+            sent += 1;
+        }
+        told(sent);
+    }
+    outlet.close().await;
+    Ok(sent)
+}
+
+/// A message with the order key that its consumer would look for, unless it has one.
+fn keyed(message: Message, consumer: Option<&ConsumerSpec>) -> Message {
+    let template = consumer.and_then(|consumer| consumer.order_by.as_ref());
+    match template.and_then(|template| template.text(&message).ok()) {
+        Some(key) if message.order_key.is_none() => message.with_order_key(key),
+        _ => message,
+    }
+}
