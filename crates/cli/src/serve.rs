@@ -15,7 +15,7 @@ pub(crate) struct Args {
     /// How to log: a line for people, or one JSON object each.
     #[arg(long, value_enum, default_value_t = LogForm::Text)]
     log: LogForm,
-    /// Check everything, run nothing.
+    /// Check everything, which takes the statements of `setup`, and start nothing.
     #[arg(long)]
     check: bool,
 }
@@ -45,7 +45,7 @@ pub(crate) async fn serve(args: Args, parts: Parts) -> anyhow::Result<ExitCode> 
         tracing::info!("running consumers {}{relay} of {file}", names.join(", "));
     };
     if args.check {
-        run(&file, &pipeline, parts, |_| (), std::future::ready(())).await?;
+        run(&file, &pipeline, Parts::Nothing, |_| (), std::future::pending()).await?;
         return Ok(ExitCode::SUCCESS);
     }
     run(&file, &pipeline, parts, started, oncebox::shutdown::signal()).await?;

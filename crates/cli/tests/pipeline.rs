@@ -5,9 +5,14 @@
 use std::path::Path;
 use std::process::{Output, Stdio};
 
+#[cfg(feature = "brokers")]
 use oncebox::{Clock, SystemClock};
-use oncebox_testkit::{eventually, skipped};
-use sqlx::{AssertSqlSafe, Connection};
+use oncebox_testkit::eventually;
+#[cfg(feature = "brokers")]
+use oncebox_testkit::skipped;
+#[cfg(feature = "brokers")]
+use sqlx::AssertSqlSafe;
+use sqlx::Connection;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
@@ -79,6 +84,16 @@ async fn what_init_writes_runs_as_it_is() {
     terminate(&child);
     assert!(child.wait().await.unwrap().success());
     assert_eq!(held_by_sqlite(folder).await, expected(300));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_starts_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    done(folder, &["init"]).await;
+    done(folder, &["send"]).await;
+    done(folder, &["run", "--check"]).await;
+    assert_eq!(held_by_sqlite(folder).await, (0, 0, 0));
 }
 
 /// Runs until `held` is as it should be, and kills it ten times on the way.

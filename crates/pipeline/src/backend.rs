@@ -1,6 +1,7 @@
 //! What differs between stores: how a statement is prepared, and how values of a message are bound.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use oncebox::postgres::Postgres;
 use oncebox::queue::QueueStore;
@@ -19,7 +20,7 @@ pub(crate) type Db<S> = <<S as Store>::Tx as Transaction>::Db;
 /// A statement that the server has seen.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
-    sql: String,
+    sql: Arc<str>,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) expect: Option<u64>,
 }
@@ -64,7 +65,7 @@ impl Backend for Postgres {
             path: path.clone(),
             is_json: matches!(kind(place + 1), "JSON" | "JSONB"),
         });
-        Ok(Prepared { sql, parameters: parameters.collect(), expect: statement.expect })
+        Ok(Prepared { sql: sql.into(), parameters: parameters.collect(), expect: statement.expect })
     }
 
     async fn script(db: &mut PgConnection, script: String) -> Result<(), sqlx::Error> {
@@ -72,7 +73,7 @@ impl Backend for Postgres {
     }
 
     async fn execute(db: &mut PgConnection, prepared: &Prepared, values: Vec<Value>) -> Result<u64, sqlx::Error> {
-        let mut query = sqlx::query(AssertSqlSafe(prepared.sql.clone()));
+        let mut query = sqlx::query(AssertSqlSafe(Arc::clone(&prepared.sql)));
         for (value, parameter) in values.into_iter().zip(&prepared.parameters) {
             query = query.bind(if parameter.is_json { value.into_json() } else { value.into_text() });
         }
@@ -85,7 +86,7 @@ impl Backend for Sqlite {
         let sql = statement.render(|number| format!("${number}"));
         db.prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await?;
         let parameters = statement.parameters.iter().map(|path| Parameter { path: path.clone(), is_json: false });
-        Ok(Prepared { sql, parameters: parameters.collect(), expect: statement.expect })
+        Ok(Prepared { sql: sql.into(), parameters: parameters.collect(), expect: statement.expect })
     }
 
     async fn script(db: &mut SqliteConnection, script: String) -> Result<(), sqlx::Error> {
@@ -93,7 +94,7 @@ impl Backend for Sqlite {
     }
 
     async fn execute(db: &mut SqliteConnection, prepared: &Prepared, values: Vec<Value>) -> Result<u64, sqlx::Error> {
-        let mut query = sqlx::query(AssertSqlSafe(prepared.sql.clone()));
+        let mut query = sqlx::query(AssertSqlSafe(Arc::clone(&prepared.sql)));
         for value in values {
             query = match value {
                 Value::Null => query.bind(None::<i64>),

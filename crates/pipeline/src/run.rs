@@ -4,9 +4,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox::consumer::{Drained, Snapshot, Stats, Versioned};
+use oncebox::consumer::{Drained, Stats, Versioned};
 use oncebox::postgres::Postgres;
-use oncebox::relay::{RelaySnapshot, RelayStats};
+use oncebox::relay::RelayStats;
 use oncebox::sqlite::Sqlite;
 use oncebox::{Consumer, Ended, OrderBy, Relay, Retry, Session, StoreError, Transaction};
 use tokio::sync::watch;
@@ -71,18 +71,6 @@ pub struct Running {
     pub relay: Option<Arc<RelayStats>>,
 }
 
-impl Running {
-    /// The counters of every consumer now.
-    pub fn consumer_snapshots(&self) -> Vec<(String, Snapshot)> {
-        self.consumers.iter().map(|(name, stats)| (name.clone(), stats.snapshot())).collect()
-    }
-
-    /// The counters of the relay now.
-    pub fn relay_snapshot(&self) -> Option<RelaySnapshot> {
-        self.relay.as_ref().map(|stats| stats.snapshot())
-    }
-}
-
 /// Which parts of a file to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parts {
@@ -90,6 +78,8 @@ pub enum Parts {
     All,
     /// The relay alone.
     Relay,
+    /// None: all of it is checked, which takes the statements of `setup`, and nothing is started.
+    Nothing,
 }
 
 /// Runs what a file says until `shutdown` resolves, then drains.
@@ -129,10 +119,10 @@ async fn run_on<S: Backend>(
     started: impl FnOnce(&Running),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunFileError> {
-    if parts == Parts::All {
+    let specs = if parts == Parts::Relay { &[] } else { pipeline.consumers.as_slice() };
+    if parts != Parts::Relay {
         setup(&pipeline.store, &store).await?;
     }
-    let specs = if parts == Parts::All { pipeline.consumers.as_slice() } else { &[] };
     let mut consumers = Vec::new();
     let mut mistakes = Vec::new();
     for spec in specs {
@@ -155,6 +145,9 @@ async fn run_on<S: Backend>(
     if !mistakes.is_empty() {
         mistakes.sort();
         return Err(Mistakes { file: file.to_owned(), found: mistakes }.into());
+    }
+    if parts == Parts::Nothing {
+        return Ok(());
     }
     started(&Running {
         consumers: consumers.iter().map(|(name, consumer)| (name.clone(), consumer.stats())).collect(),

@@ -95,6 +95,11 @@ fn each_mistake_is_told_with_its_line_and_what_to_do() {
             "  type = \"payment.received\"\n  http = { url = \"http://h\" }\n",
             "oncebox.toml:15: `http` in [[consumer.on]]: effects can't be run from a file yet; leave it out",
         ),
+        (
+            "order_by = \"{invoice_id}\"",
+            "version = \"{version}\"",
+            "oncebox.toml:5: `version` in [[consumer]] needs `order_by`",
+        ),
         ("[store]", "[store", "oncebox.toml:2: this is not TOML"),
     ] {
         assert!(GOOD.contains(from), "{from}");

@@ -107,6 +107,9 @@ pub(super) fn read(field: &Field<'_>) -> Option<ConsumerSpec> {
     let key = table.field("key").map_or(Some(KeyStrategy::MessageId), |key| key.read(read_key));
     let template = |name| table.field(name).and_then(|field: Field<'_>| field.read(Template::parse));
     let (order_by, version) = (template("order_by"), template("version"));
+    if version.is_some() && table.field("order_by").is_none() {
+        table.mistake("`version` in [[consumer]] needs `order_by`: it says whose versions they are");
+    }
     let retention = table.field("retention").map_or(Some(RETENTION), |field| field.duration());
     let retry = table.field("retry").map_or_else(RetrySpec::default, |field| read_retry(&field));
     let lanes = table.field("lanes").and_then(|field| field.count()).map(|lanes| lanes as usize);

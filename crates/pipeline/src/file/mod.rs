@@ -197,7 +197,7 @@ fn read(root: &Table<'_>) -> Option<Pipeline> {
         root.not_yet(name, what);
     }
     let emits = consumers.iter().flat_map(|consumer| &consumer.on).any(|on| !on.emit.is_empty());
-    if emits && relay.is_none() && root.field("relay").is_none() {
+    if emits && root.field("relay").is_none() {
         tracing::warn!("the file emits messages and has no [relay]: they wait in the outbox until one runs");
     }
     root.finish();
