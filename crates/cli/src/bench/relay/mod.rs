@@ -22,6 +22,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 
+use oncebox::RelayBounds;
+
 use self::broker::{Broker, Kafka, Nats, RabbitMq};
 use self::latency::{Latencies, Where};
 use self::report::{Measured, OfBroker, Report};
@@ -45,6 +47,9 @@ pub(super) struct Args {
     /// Rows per variant and round.
     #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     rows: u32,
+    /// Messages that each publisher, and each worker of the relay, publishes at a time. Default: the relay's own.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    batch: Option<u32>,
     /// Bytes of each payload.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(0..=500_000))]
     payload: u32,
@@ -112,6 +117,7 @@ async fn on<D: Database, B: Broker>(db: &D, url: &str, args: &Args) -> anyhow::R
         let shape = Shape { payload_bytes: args.payload, keys };
         shapes.push((shape, Variant::ALL.map(Measured::new).into()));
     }
+    let batch = args.batch.map_or(RelayBounds::default().batch_messages_max, |batch| batch as usize);
     for round in 1..=args.rounds {
         for (shape, variants) in &mut shapes {
             // Each comes first, second and last in turn: what one leaves behind (a vacuum, a log to be flushed) would
@@ -120,7 +126,8 @@ async fn on<D: Database, B: Broker>(db: &D, url: &str, args: &Args) -> anyhow::R
                 let at = (place + round as usize) % variants.len();
                 let measured = &mut variants[at];
                 let (shape, variant) = (*shape, measured.variant);
-                let run = async |topic: &str| throughput::run(db, &broker, variant, (shape, args.rows), topic).await;
+                let run =
+                    async |topic: &str| throughput::run(db, &broker, variant, (shape, args.rows, batch), topic).await;
                 let rate = topics.with_one(run).await?;
                 progress(&format!(
                     "round {round} of {}: {}, {}, {}: {rate:.0} rows/s",

@@ -47,15 +47,15 @@ pub(super) async fn run<D: Database, B: Broker>(
     db: &D,
     broker: &B,
     variant: Variant,
-    (shape, count): (Shape, u32),
+    (shape, count, batch): (Shape, u32, usize),
     topic: &str,
 ) -> anyhow::Result<f64> {
     let warm_up = count.div_ceil(10).min(WARM_UP_MAX);
     let rows = shape.rows(topic, warm_up + count);
     let seconds = match variant {
-        Variant::ByHand => by_hand(broker, topic, rows, warm_up).await?,
-        Variant::Sink => sink(broker, topic, rows, warm_up).await?,
-        Variant::Relay => relay(db, broker, topic, &rows, warm_up).await?,
+        Variant::ByHand => by_hand(broker, topic, rows, (warm_up, batch)).await?,
+        Variant::Sink => sink(broker, topic, rows, (warm_up, batch)).await?,
+        Variant::Relay => relay(db, broker, topic, &rows, (warm_up, batch)).await?,
     };
     let (stored, expected) = (broker.stored(topic).await?, u64::from(warm_up + count));
     ensure!(stored == expected, "{} has {stored} of {expected} messages after {}", B::NAME, variant.name());
@@ -63,16 +63,16 @@ pub(super) async fn run<D: Database, B: Broker>(
 }
 
 /// The client itself, by as many publishers as a relay has workers.
-async fn by_hand<B: Broker>(broker: &B, topic: &str, rows: Vec<Outgoing>, warm_up: u32) -> anyhow::Result<f64> {
-    side_by_side(broker.by_hand(topic, RelayBounds::default().workers).await?, rows, warm_up).await
+async fn by_hand<B: Broker>(broker: &B, topic: &str, rows: Vec<Outgoing>, sizes: (u32, usize)) -> anyhow::Result<f64> {
+    side_by_side(broker.by_hand(topic, RelayBounds::default().workers).await?, rows, sizes).await
 }
 
 /// The same through the adapter.
-async fn sink<B: Broker>(broker: &B, topic: &str, rows: Vec<Outgoing>, warm_up: u32) -> anyhow::Result<f64> {
+async fn sink<B: Broker>(broker: &B, topic: &str, rows: Vec<Outgoing>, sizes: (u32, usize)) -> anyhow::Result<f64> {
     let sink = Arc::new(broker.sink(topic));
     sink.open().await?;
     let sinks = (0..RelayBounds::default().workers).map(|_| ThroughSink(Arc::clone(&sink))).collect();
-    let seconds = side_by_side(sinks, rows, warm_up).await;
+    let seconds = side_by_side(sinks, rows, sizes).await;
     sink.close().await;
     seconds
 }
@@ -89,8 +89,11 @@ impl<K: Sink> ByHand for ThroughSink<K> {
 }
 
 /// Publishes all rows, each publisher with a batch at a time. Answers how many seconds those after the warm-up took.
-async fn side_by_side<P: ByHand>(mut publishers: Vec<P>, rows: Vec<Outgoing>, warm_up: u32) -> anyhow::Result<f64> {
-    let batch = RelayBounds::default().batch_messages_max;
+async fn side_by_side<P: ByHand>(
+    mut publishers: Vec<P>,
+    rows: Vec<Outgoing>,
+    (warm_up, batch): (u32, usize),
+) -> anyhow::Result<f64> {
     let (warm_up, rows) = rows.split_at(warm_up as usize);
     let share = warm_up.len().div_ceil(publishers.len()).max(1);
     for (publisher, share) in publishers.iter_mut().zip(warm_up.chunks(share)) {
@@ -122,7 +125,7 @@ async fn relay<D: Database, B: Broker>(
     broker: &B,
     topic: &str,
     rows: &[Outgoing],
-    warm_up: u32,
+    (warm_up, batch): (u32, usize),
 ) -> anyhow::Result<f64> {
     db.empty_outbox().await?;
     let mut writer = Writer::new(db.store());
@@ -130,7 +133,7 @@ async fn relay<D: Database, B: Broker>(
         writer.emit(rows).await?;
     }
     db.settle_outbox().await?;
-    let relay = Relay::new(db.store().clone(), broker.sink(topic));
+    let relay = Relay::new(db.store().clone(), broker.sink(topic)).bounds(|bounds| bounds.batch_messages_max = batch);
     let stats = relay.stats();
     let reach = async |published: u64| {
         while stats.snapshot().published < published {
