@@ -29,7 +29,7 @@ fn measures(name: &str, broker: &str) {
             let shape = &of["shapes"][at];
             assert_eq!(shape["keys"], keys);
             assert_eq!(shape["variants"].as_array().unwrap().len(), 3);
-            for ratio in ["relay_over_client", "relay_over_sink"] {
+            for ratio in ["relay_over_fastest", "relay_over_client", "relay_over_sink"] {
                 assert!(shape[ratio].as_f64().unwrap() > 0.0, "{shape}");
             }
         }

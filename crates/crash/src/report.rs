@@ -55,6 +55,11 @@ struct Caught {
     noticed: Vec<String>,
 }
 
+/// What of a planted bug was noticed. A fault that did not happen is not that.
+pub(crate) fn noticed(ran: &Ran) -> Vec<String> {
+    ran.findings.names().into_iter().filter(|name| !name.starts_with("missing_faults")).collect()
+}
+
 impl Report {
     pub(crate) fn new(profile: String, seed: u64) -> Self {
         Self { profile, seed, ..Self::default() }
@@ -86,9 +91,7 @@ impl Report {
     }
 
     pub(crate) fn add_planted(&mut self, bug: &str, row: &str, ran: &Ran) {
-        // A fault that did not happen is not a bug that was noticed.
-        let noticed: Vec<String> =
-            ran.findings.names().into_iter().filter(|name| !name.starts_with("missing_faults")).collect();
+        let noticed = noticed(ran);
         self.planted.total += 1;
         self.planted.caught += u64::from(!noticed.is_empty());
         self.planted.by.insert(bug.to_owned(), Caught { row: row.to_owned(), noticed });

@@ -90,7 +90,10 @@ async fn main() -> anyhow::Result<()> {
     };
     let (orders, invoices, relay, all) =
         tokio::join!(orders.run(ended()), invoices.run(ended()), relay.run(ended()), all);
-    (orders?, invoices?, relay?, all?);
+    orders?;
+    invoices?;
+    relay?;
+    all?;
 
     let count = "select (select count(*) from orders), (select count(*) from invoices)";
     let (orders, invoices): (i64, i64) = sqlx::query_as(count).fetch_one(&mut shop).await?;
