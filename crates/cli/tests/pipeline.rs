@@ -5,9 +5,14 @@
 use std::path::Path;
 use std::process::{Output, Stdio};
 
+#[cfg(feature = "brokers")]
 use oncebox::{Clock, SystemClock};
-use oncebox_testkit::{eventually, skipped};
-use sqlx::{AssertSqlSafe, Connection};
+use oncebox_testkit::eventually;
+#[cfg(feature = "brokers")]
+use oncebox_testkit::skipped;
+#[cfg(feature = "brokers")]
+use sqlx::AssertSqlSafe;
+use sqlx::Connection;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 

@@ -72,19 +72,22 @@ async fn act<S: OutboxStore>(store: &S, at: &At, verb: Verb) -> anyhow::Result<E
                 })
                 .collect();
             let oldest = backlog.oldest.map(|oldest| oldest.to_string());
-            at.answer(&json!({ "unsent": backlog.unsent, "aside": backlog.aside, "oldest": oldest, "rows": rows }), || {
-                let since = oldest.as_ref().map(|oldest| format!(", the oldest from {oldest}")).unwrap_or_default();
-                let mut text = format!("{} to be published{since}; {} set aside\n", backlog.unsent, backlog.aside);
-                if !aside.is_empty() {
-                    let mut table = Table::new(&["ROW", "TOPIC", "TYPE", "SINCE", "REASON"]);
-                    for row in &aside {
-                        let (number, kind) = (row.row.to_string(), row.message.kind.clone());
-                        table.row(vec![number, row.topic.clone(), kind, row.since.to_string(), row.reason.clone()]);
+            at.answer(
+                &json!({ "unsent": backlog.unsent, "aside": backlog.aside, "oldest": oldest, "rows": rows }),
+                || {
+                    let since = oldest.as_ref().map(|oldest| format!(", the oldest from {oldest}")).unwrap_or_default();
+                    let mut text = format!("{} to be published{since}; {} set aside\n", backlog.unsent, backlog.aside);
+                    if !aside.is_empty() {
+                        let mut table = Table::new(&["ROW", "TOPIC", "TYPE", "SINCE", "REASON"]);
+                        for row in &aside {
+                            let (number, kind) = (row.row.to_string(), row.message.kind.clone());
+                            table.row(vec![number, row.topic.clone(), kind, row.since.to_string(), row.reason.clone()]);
+                        }
+                        text += &table.text();
                     }
-                    text += &table.text();
-                }
-                text
-            })?;
+                    text
+                },
+            )?;
         }
         Verb::Retry { rows } => {
             let done = tx.retry_aside(&rows).await?;

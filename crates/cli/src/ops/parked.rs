@@ -128,9 +128,14 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     on_store!(store, |store| act(Admin::new(store), &args.at, args.verb).await)
 }
 
-async fn act<S: oncebox::quarantine::QuarantineStore>(admin: Admin<S>, at: &At, verb: Verb) -> anyhow::Result<ExitCode> {
+async fn act<S: oncebox::quarantine::QuarantineStore>(
+    admin: Admin<S>,
+    at: &At,
+    verb: Verb,
+) -> anyhow::Result<ExitCode> {
     let meant = async |which: &Which| {
-        let filter = Filter::parse(&which.filter).with_context(|| format!("cannot read the filter `{}`", which.filter))?;
+        let filter =
+            Filter::parse(&which.filter).with_context(|| format!("cannot read the filter `{}`", which.filter))?;
         anyhow::Ok(admin.meant(&which.consumer, filter).await?)
     };
     match verb {
@@ -190,9 +195,11 @@ async fn act<S: oncebox::quarantine::QuarantineStore>(admin: Admin<S>, at: &At, 
             let actor = by.actor()?;
             let text = std::fs::read(&payload).with_context(|| format!("cannot read {}", payload.display()))?;
             confirm(yes, &format!("supersede the message in row {row}"))?;
-            let then = if keep { AfterEdit::Keep } else { AfterEdit::Replay };
+            let then = if keep { AfterEdit::Stay } else { AfterEdit::Replay };
             let edited = admin.edit(row, &text, then, &actor).await?;
-            at.answer(&json!({ "row": edited.row, "id": edited.id }), || format!("row {} is now message {}", edited.row, edited.id))?;
+            at.answer(&json!({ "row": edited.row, "id": edited.id }), || {
+                format!("row {} is now message {}", edited.row, edited.id)
+            })?;
         }
         Verb::Discard { which, by, yes } => {
             let actor = by.actor()?;

@@ -55,12 +55,17 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     on_store!(store, |store| act(Admin::new(store), &args.at, args.verb).await)
 }
 
-async fn act<S: oncebox::quarantine::QuarantineStore>(admin: Admin<S>, at: &At, verb: Verb) -> anyhow::Result<ExitCode> {
+async fn act<S: oncebox::quarantine::QuarantineStore>(
+    admin: Admin<S>,
+    at: &At,
+    verb: Verb,
+) -> anyhow::Result<ExitCode> {
     let view = match verb {
         Verb::List { consumer, limit } => {
             let replays = admin.list_replays(consumer.as_deref(), limit).await?;
             at.answer(&replays, || {
-                let mut table = Table::new(&["ID", "CONSUMER", "STATE", "REVIVED", "DONE", "FAILED", "LIVE", "WHO", "FILTER"]);
+                let mut table =
+                    Table::new(&["ID", "CONSUMER", "STATE", "REVIVED", "DONE", "FAILED", "LIVE", "WHO", "FILTER"]);
                 for one in &replays {
                     let counts = [one.revived, one.done, one.failed, one.live].map(|count| count.to_string());
                     let mut row = vec![one.id.0.to_string(), one.consumer.clone(), one.state.name().to_owned()];

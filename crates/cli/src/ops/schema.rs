@@ -62,7 +62,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let answer = json!({ "applied": state.applied, "known": state.known, "current": current });
     args.at.answer(&answer, || match current {
         true => format!("the tables are at version {}", state.applied),
-        false => format!("the tables are at version {} and {} is needed; run `oncebox schema up`", state.applied, state.known),
+        false => format!(
+            "the tables are at version {} and {} is needed; run `oncebox schema up`",
+            state.applied, state.known
+        ),
     })?;
     Ok(if current { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

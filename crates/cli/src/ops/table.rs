@@ -69,9 +69,6 @@ mod tests {
         let mut table = Table::new(&["CAUSE", "N", "REASON"]);
         table.row(vec!["timeout".into(), "12".into(), "the bank does not answer for a long time".into()]);
         table.row(vec!["é".into(), "3".into(), "short".into()]);
-        assert_eq!(
-            table.fit(30),
-            "CAUSE    N   REASON\ntimeout  12  the bank does no…\né        3   short\n"
-        );
+        assert_eq!(table.fit(30), "CAUSE    N   REASON\ntimeout  12  the bank does no…\né        3   short\n");
     }
 }
