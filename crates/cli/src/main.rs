@@ -6,6 +6,7 @@
 mod bench;
 mod demo;
 mod init;
+mod ops;
 mod send;
 mod serve;
 
@@ -34,6 +35,14 @@ enum Verb {
     Relay(serve::Args),
     /// Send messages to a broker or a queue.
     Send(send::Args),
+    /// The tables of the store.
+    Schema(ops::schema::Args),
+    /// Messages that are set aside.
+    Parked(ops::parked::Args),
+    /// Replays that were started.
+    Replay(ops::replay::Args),
+    /// What is to be published.
+    Outbox(ops::outbox::Args),
     /// Measure what Oncebox costs, against the same work written by hand.
     Bench(bench::Args),
     /// One worker of the demo.
@@ -57,6 +66,10 @@ fn main() -> ExitCode {
         Verb::Run(args) => runtime.block_on(serve::serve(args, Parts::All)),
         Verb::Relay(args) => runtime.block_on(serve::serve(args, Parts::Relay)),
         Verb::Send(args) => runtime.block_on(send::run(args)),
+        Verb::Schema(args) => runtime.block_on(ops::schema::run(args)),
+        Verb::Parked(args) => runtime.block_on(ops::parked::run(args)),
+        Verb::Replay(args) => runtime.block_on(ops::replay::run(args)),
+        Verb::Outbox(args) => runtime.block_on(ops::outbox::run(args)),
         Verb::Bench(args) => runtime.block_on(bench::run(args)),
         Verb::DemoWorker(args) => runtime.block_on(demo::worker::run(args)).map(|()| ExitCode::SUCCESS),
         #[cfg(feature = "brokers")]

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     duplicate_ratio: f64,
 }
 
-fn ratio(text: &str) -> Result<f64, String> {
+pub(crate) fn ratio(text: &str) -> Result<f64, String> {
     let ratio: f64 = text.parse().map_err(|_| "expected a number from 0 to 1".to_owned())?;
     if (0.0..=1.0).contains(&ratio) { Ok(ratio) } else { Err("expected a number from 0 to 1".to_owned()) }
 }
