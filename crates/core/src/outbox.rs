@@ -12,7 +12,7 @@
 //! an older epoch changes nothing. Numbers are given as rows are inserted, so order is promised among transactions that
 //! are serialised on the order key by something they both lock.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ pub trait Outbox {
     /// may commit.
     fn emit(&mut self, rows: &[Outgoing]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Unsent rows, oldest first. Rows that wait behind one that is set aside are not among them, nor are rows of lanes
+    /// Unsent rows, oldest first; of each lane the oldest, and of no lane so many that others have to wait. Rows that wait behind one that is set aside are not among them, nor are rows of lanes
     /// that are not, or no longer, held under these epochs. Takes nothing: the lanes are the lock. If it
     /// [noted](Fetched::noted) something, commit it; otherwise it has only read.
     fn fetch_unsent(&mut self, fetch: Fetch<'_>) -> impl Future<Output = Result<Fetched, StoreError>> + Send;
@@ -131,8 +131,9 @@ pub struct Fetch<'f> {
     pub max: usize,
     /// Leaving out these topics.
     pub without: &'f [String],
-    /// Leaving out these rows: whoever asks has them in hand.
-    pub except: &'f BTreeSet<i64>,
+    /// Of a lane that is named here, only rows after this one: whoever asks has those before it in hand. A row that commits
+    /// late may have an older number, so this is never all that is ever asked for.
+    pub after: &'f BTreeMap<LaneNumber, i64>,
 }
 
 /// What a relay was given.

@@ -98,7 +98,7 @@ impl<D: Dialect> Outbox for SqlTx<D> {
                 KeepSent::Nothing => Call::new(attempted, &queries.outbox.delete),
                 KeepSent::Sent => Call::new(attempted, &queries.outbox.keep).value(now),
             };
-            receipts(call, rows.iter()).execute(db).await.map(drop)
+            call.column(seqs.into_iter().map(Some)).execute(db).await.map(drop)
         })
         .await
     }
@@ -114,8 +114,11 @@ impl<D: Dialect> Outbox for SqlTx<D> {
             fence(db, &queries.outbox, attempted, rows.iter().map(|(receipt, _)| receipt)).await?;
             let reasons: Vec<String> = rows.iter().map(|(_, reason)| error_text(reason)).collect();
             let call = Call::new(attempted, &queries.outbox.set_aside).value(now);
-            let call = receipts(call, rows.iter().map(|(receipt, _)| receipt));
-            call.column(reasons.iter().map(|reason| Some(reason.as_bytes()))).execute(db).await.map(drop)
+            call.column(rows.iter().map(|(receipt, _)| Some(receipt.row)))
+                .column(reasons.iter().map(|reason| Some(reason.as_bytes())))
+                .execute(db)
+                .await
+                .map(drop)
         })
         .await
     }
@@ -221,17 +224,12 @@ async fn fetch(
     db: &mut impl Connection,
     queries: &OutboxQueries,
     now: Option<i64>,
-    Fetch { lanes, max, without, except }: Fetch<'_>,
+    fetch: Fetch<'_>,
 ) -> Result<Fetched, StoreError> {
     let mut fetched = Fetched::default();
     for _ in 0..LOOKS_MAX {
         fetched.rows.clear();
-        // What is in hand is among the oldest.
-        let mut picked = pick(db, queries, now, lanes, max + except.len(), without).await?;
-        picked.retain(|seq, _| !except.contains(seq));
-        while picked.len() > max {
-            picked.pop_last();
-        }
+        let picked = pick(db, queries, now, fetch).await?;
         if picked.is_empty() {
             break;
         }
@@ -248,7 +246,7 @@ async fn fetch(
         // With half of what was wanted in hand there is no hurry to look again.
         let enough = fetched.rows.len().saturating_mul(2) >= looked_at;
         let some_wait = fetched.rows.len() < looked_at;
-        if !some_wait || !note_behind(db, queries, now, lanes, without).await? {
+        if !some_wait || !note_behind(db, queries, now, fetch).await? {
             break;
         }
         fetched.noted = true;
@@ -261,19 +259,17 @@ async fn fetch(
 
 const READ: &str = "read the outbox";
 
-/// The oldest unsent rows, each with its lane.
+/// The oldest unsent rows of each lane, each with its lane.
 async fn pick(
     db: &mut impl Connection,
     queries: &OutboxQueries,
     now: Option<i64>,
-    lanes: &[HeldLane],
-    max: usize,
-    without: &[String],
+    Fetch { lanes, max, without, after }: Fetch<'_>,
 ) -> Result<BTreeMap<i64, HeldLane>, StoreError> {
     let held: HashMap<LaneNumber, HeldLane> = lanes.iter().map(|held| (held.lane, *held)).collect();
     let name = QueueSpec::outbox().name;
-    // A few of each lane are enough, unless most rows lie in few lanes.
-    let fair = if queries.picks_by_lane { max.saturating_mul(2) / lanes.len() } else { max };
+    // A fair share of each lane is enough, unless most rows lie in few lanes.
+    let fair = if queries.picks_by_lane { max.div_ceil(lanes.len()) } else { max };
     let mut per_lane = fair.max(PER_LANE_MIN).min(max);
     let length = lanes.len().max(without.len());
     loop {
@@ -285,7 +281,8 @@ async fn pick(
             .value(i64::try_from(per_lane).unwrap_or(i64::MAX))
             // The columns of a call have one length; what is missing is null and matches nothing.
             .column((0..length).map(|at| lanes.get(at).map(|held| held.lane.0)))
-            .column((0..length).map(|at| lanes.get(at).map(|held| held.epoch)));
+            .column((0..length).map(|at| lanes.get(at).map(|held| held.epoch)))
+            .column((0..length).map(|at| lanes.get(at).map(|held| after.get(&held.lane).copied().unwrap_or(0))));
         let topics = (0..length).map(|at| without.get(at).map(|topic| order_hash(topic)));
         let call = if without.is_empty() { call } else { call.column(topics) };
         let mut picked = BTreeMap::new();
@@ -307,10 +304,9 @@ async fn note_behind(
     db: &mut impl Connection,
     queries: &OutboxQueries,
     now: Option<i64>,
-    lanes: &[HeldLane],
-    without: &[String],
+    fetch: Fetch<'_>,
 ) -> Result<bool, StoreError> {
-    let mut oldest = pick(db, queries, now, lanes, NOTED_MAX, without).await?;
+    let mut oldest = pick(db, queries, now, Fetch { max: NOTED_MAX, ..fetch }).await?;
     if let Some(keep_out) = &queries.keep_out {
         let name = QueueSpec::outbox().name;
         let asked: BTreeSet<LaneNumber> = oldest.values().map(|held| held.lane).collect();
@@ -355,11 +351,6 @@ async fn wake(
 ) -> Result<(), StoreError> {
     let call = Call::new(attempted, &queries.wake_behind).value(WOKEN_MAX).column(rows.iter().copied().map(Some));
     call.execute(db).await.map(drop)
-}
-
-/// What receipts hold, in the order of `outbox/delete.sql`.
-fn receipts<'v, 'r>(call: Call<'v>, rows: impl Iterator<Item = &'r SentReceipt> + Clone) -> Call<'v> {
-    call.column(rows.clone().map(|receipt| Some(receipt.row))).column(rows.map(|receipt| Some(receipt.lane.lane.0)))
 }
 
 fn read_unsent(mut row: Row, receipt: SentReceipt) -> Result<Unsent, StoreError> {

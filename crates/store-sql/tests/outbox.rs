@@ -6,7 +6,7 @@
 
 mod common;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,8 +42,7 @@ async fn hold<S: QueueStore>(store: &S, owner: Uuid) -> Vec<HeldLane> {
 
 async fn fetch(store: &Postgres, lanes: &[HeldLane]) -> Vec<Unsent> {
     let mut tx = begin(store).await;
-    let fetched =
-        tx.fetch_unsent(Fetch { lanes, max: 100, without: &[], except: &BTreeSet::new() }).await.unwrap().rows;
+    let fetched = tx.fetch_unsent(Fetch { lanes, max: 100, without: &[], after: &BTreeMap::new() }).await.unwrap().rows;
     commit(tx).await;
     fetched
 }
@@ -121,7 +120,7 @@ async fn a_skip_waits_for_a_fetch_that_notes() {
     let aside = with_one_aside(&store, &lanes).await;
     let mut noting = begin(&store).await;
     let looked =
-        noting.fetch_unsent(Fetch { lanes: &lanes, max: 100, without: &[], except: &BTreeSet::new() }).await.unwrap();
+        noting.fetch_unsent(Fetch { lanes: &lanes, max: 100, without: &[], after: &BTreeMap::new() }).await.unwrap();
     assert!(looked.rows.is_empty() && looked.noted);
     let mut skipping = JoinSet::new();
     {

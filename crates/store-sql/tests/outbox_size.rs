@@ -7,7 +7,7 @@
 
 mod common;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::env;
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ impl<S: QueueStore> Relay<S> {
         let mut tx = self.idle.take().unwrap().begin(LOCK_WAIT).await.unwrap();
         let begun = Instant::now();
         let rows = tx
-            .fetch_unsent(Fetch { lanes: &self.lanes, max: BATCH, without: &without, except: &BTreeSet::new() })
+            .fetch_unsent(Fetch { lanes: &self.lanes, max: BATCH, without: &without, after: &BTreeMap::new() })
             .await
             .unwrap()
             .rows;

@@ -128,13 +128,16 @@ async fn statements_on_sqlite_use_their_index() {
 const OUTBOX_PLANS: &[(&str, &str, &[&str])] = &[
     (
         include_str!("../src/queries/postgres/outbox/pick.sql"),
-        "null, 'the outbox', 100, 16, '{1,2}', '{1,1}'",
-        &["using outbox_unsent", "Index Cond: (lane = held.lane)"],
+        "null, 'the outbox', 100, 16, '{1,2}', '{1,1}', '{0,7}'",
+        &["using outbox_unsent", "Index Cond: ((lane = held.lane) AND (seq > held.after))"],
     ),
     (
         include_str!("../src/queries/postgres/outbox/pick_without.sql"),
-        "null, 'the outbox', 100, 16, '{1,2}', '{1,1}', '{5,null}'",
-        &["using outbox_by_topic", "Index Cond: ((lane = topics_1.lane) AND (topic_hash = topics_1.topic_hash))"],
+        "null, 'the outbox', 100, 16, '{1,2}', '{1,1}', '{0,7}', '{5,null}'",
+        &[
+            "using outbox_by_topic",
+            "(lane = topics.lane) AND (topic_hash = topics.topic_hash) AND (seq > topics.after)",
+        ],
     ),
     (
         include_str!("../src/queries/postgres/outbox/read.sql"),
@@ -152,9 +155,9 @@ const OUTBOX_PLANS: &[(&str, &str, &[&str])] = &[
         "200, '{1,2}'",
         &["outbox_pkey", "Index Scan using outbox_blocking", "Index Cond: ((order_hash = "],
     ),
-    (include_str!("../src/queries/postgres/outbox/delete.sql"), "'{1,2}', '{1,1}'", &["outbox_pkey"]),
-    (include_str!("../src/queries/postgres/outbox/keep.sql"), "null, '{1,2}', '{1,1}'", &["outbox_pkey"]),
-    (include_str!("../src/queries/postgres/outbox/set_aside.sql"), "null, '{1}', '{1}', '{a}'", &["outbox_pkey"]),
+    (include_str!("../src/queries/postgres/outbox/delete.sql"), "'{1,2}'", &["outbox_pkey"]),
+    (include_str!("../src/queries/postgres/outbox/keep.sql"), "null, '{1,2}'", &["outbox_pkey"]),
+    (include_str!("../src/queries/postgres/outbox/set_aside.sql"), "null, '{1}', '{a}'", &["outbox_pkey"]),
     (include_str!("../src/queries/postgres/outbox/page.sql"), "0, 10", &["Index Cond: ((state = 2) AND (seq > "]),
     (include_str!("../src/queries/postgres/outbox/retry.sql"), "'{1,2}'", &["outbox_pkey"]),
     (include_str!("../src/queries/postgres/outbox/skip.sql"), "'{1,2}'", &["outbox_pkey"]),

@@ -140,7 +140,7 @@ impl Outbox for MemoryTx {
     }
 
     async fn fetch_unsent(&mut self, fetch: Fetch<'_>) -> Result<Fetched, StoreError> {
-        let Fetch { lanes, max, without, except } = fetch;
+        let Fetch { lanes, max, without, after } = fetch;
         let now = self.now();
         let db = self.usable("read the outbox")?;
         let queues = &db.state().queues;
@@ -157,7 +157,7 @@ impl Outbox for MemoryTx {
                 blocked.extend(row.place());
             } else if let Some(lane) = held.get(&row.lane)
                 && !without.contains(&row.outgoing.topic)
-                && !except.contains(id)
+                && after.get(&row.lane).is_none_or(|after| id > after)
                 && row.place().is_none_or(|place| !blocked.contains(&place))
             {
                 let receipt = SentReceipt { row: *id, lane: *lane };

@@ -29,6 +29,9 @@ use crate::own_session::OwnSession;
 /// How long a worker waits for a store that is away before it looks again.
 const STORE_AWAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
+/// How many batches in a row are fetched ahead: so long a row that commits late waits, at most.
+const AHEAD_MAX: usize = 15;
+
 /// Rows to publish, and the lanes that they were fetched from.
 struct Batch {
     lanes: Vec<HeldLane>,
@@ -43,6 +46,8 @@ pub(super) struct Worker<S: OutboxStore, K> {
     settled: Settled,
     /// Lanes that it must not lose before what it has in hand is settled.
     in_hand: Vec<HeldLane>,
+    /// Batches that were fetched ahead, since it last looked from the beginning.
+    ahead: usize,
     idle: Duration,
     away: Duration,
     /// For the planted bug that goes by numbers.
@@ -57,6 +62,7 @@ impl<S: OutboxStore, K: Sink> Worker<S, K> {
             number,
             settled: Settled::default(),
             in_hand: Vec::new(),
+            ahead: 0,
             idle: Duration::ZERO,
             away: Duration::ZERO,
             last_row: 0,
@@ -105,15 +111,16 @@ impl<S: OutboxStore, K: Sink> Worker<S, K> {
         Ok(Batch { lanes, rows })
     }
 
-    /// Settles what there is to settle and fetches what is not `under_way`, in one transaction.
+    /// Settles what there is to settle and fetches what comes after what is `under_way`, in one transaction.
     async fn step(&mut self, lanes: &[HeldLane], under_way: &[Unsent]) -> Result<Vec<Unsent>, StoreError> {
         if lanes.is_empty() && self.settled.is_empty() {
             return Ok(Vec::new());
         }
         let (shared, settled) = (Arc::clone(&self.shared), &self.settled);
         let without = shared.pauses.topics();
-        let except = under_way.iter().map(|row| row.receipt.row).collect();
-        let fetch = Fetch { lanes, max: shared.bounds.batch_messages_max, without: &without, except: &except };
+        // Oldest first: of each lane, the last one stays.
+        let after = under_way.iter().map(|row| (row.receipt.lane.lane, row.receipt.row)).collect();
+        let fetch = Fetch { lanes, max: shared.bounds.batch_messages_max, without: &without, after: &after };
         let keep = shared.keep;
         let work = async |mut tx| {
             let fetched = settle_and_fetch(&mut tx, settled, keep, fetch).await;
@@ -155,7 +162,10 @@ impl<S: OutboxStore, K: Sink> Worker<S, K> {
             self.settled.confirmed = batch.rows.iter().map(|row| row.receipt).collect();
             let _ = self.step(&[], &[]).await;
         }
-        let is_more = batch.rows.len() >= shared.bounds.batch_messages_max && !shared.stop.is_set();
+        let is_more = batch.rows.len() >= shared.bounds.batch_messages_max / 4 * 3 && !shared.stop.is_set();
+        // What commits late is before what is under way, and is found only by looking from the beginning.
+        self.ahead = if is_more && self.ahead < AHEAD_MAX { self.ahead + 1 } else { 0 };
+        let is_more = self.ahead > 0;
         let ahead = async { if is_more { Some(self.next(Some(&batch)).await) } else { None } };
         let (Published { settled, is_whole }, ahead) = tokio::join!(publish(&shared, &batch.lanes, &batch.rows), ahead);
         self.settled.add(settled);

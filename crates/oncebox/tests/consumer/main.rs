@@ -20,6 +20,7 @@ mod parking;
 mod poison;
 mod queue;
 mod relay;
+mod relay_late;
 mod relay_suspects;
 mod rig;
 #[path = "../../../store-sql/tests/common/mod.rs"]
@@ -94,6 +95,7 @@ on_every_store! {
     relay::an_event_without_an_id_of_its_own_needs_a_claim,
     relay::two_relays_share_an_outbox_and_keep_order,
     relay::a_row_that_commits_late_is_published,
+    relay_late::a_row_that_commits_late_does_not_wait_for_the_end_of_a_backlog,
     relay::a_sink_that_is_away_costs_nothing_but_time,
     relay::what_a_sink_refuses_holds_up_only_its_own_key,
     relay::a_relay_that_dies_is_taken_over,

@@ -46,7 +46,7 @@ macro_rules! outbox_suite {
             a_fetch_leaves_out_topics,
             a_fetch_leaves_out_rows_that_are_in_hand,
             a_row_that_commits_late_is_found,
-            many_rows_are_fetched_oldest_first_from_all_lanes,
+            many_rows_are_fetched_from_all_lanes_the_oldest_of_each_first,
             many_rows_of_one_lane_are_fetched_together,
 
             a_message_to_publish_comes_as_it_was_emitted,

@@ -1,6 +1,6 @@
 //! The steps that cases on the outbox are made of.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use oncebox_core::outbox::{AsideRow, Backlog, Fetch, KeepSent, Outbox, OutboxStore, SentReceipt, Unsent};
@@ -70,7 +70,7 @@ pub(super) async fn fetch_without<S: OutboxStore>(
     max: usize,
     without: &[String],
 ) -> Vec<Unsent> {
-    fetch_by(store, Fetch { lanes, max, without, except: &BTreeSet::new() }).await
+    fetch_by(store, Fetch { lanes, max, without, after: &BTreeMap::new() }).await
 }
 
 pub(super) async fn fetch_by<S: OutboxStore>(store: &S, fetch: Fetch<'_>) -> Vec<Unsent> {

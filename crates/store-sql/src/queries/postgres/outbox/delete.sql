@@ -1,4 +1,3 @@
 -- Ends rows that were sent (primary key). One that is gone already was ended by us: the lane is ours.
-delete from {schema}.outbox
-using unnest($1::int8[], $2::int4[]) as receipt (seq, lane)
-where outbox.seq = receipt.seq and outbox.lane = receipt.lane and outbox.state in (0, 1)
+-- The addition of nothing keeps the planner to it.
+delete from {schema}.outbox where seq = any($1::int8[]) and state + 0 in (0, 1)

@@ -2,13 +2,13 @@
 -- are wanted its oldest rows (index outbox_by_topic, one look for each topic in each lane).
 with recursive clock as (select coalesce($1::int8, (extract(epoch from clock_timestamp()) * 1000000)::int8) as now),
 held as materialized (
-    select lanes.lane from {schema}.lanes
-    join unnest($5::int4[], $6::int8[]) as asked (lane, epoch) using (lane, epoch)
+    select lanes.lane, asked.after from {schema}.lanes
+    join unnest($5::int4[], $6::int8[], $7::int8[]) as asked (lane, epoch, after) using (lane, epoch)
     where lanes.queue = (select id from {schema}.queues where name = $2)
         and lanes.expires_at > (select now from clock)
 ),
-topics (lane, topic_hash) as (
-    select held.lane, (
+topics (lane, after, topic_hash) as (
+    select held.lane, held.after, (
         select outbox.topic_hash from {schema}.outbox
         where outbox.state = 0 and outbox.lane = held.lane
         order by outbox.topic_hash
@@ -16,7 +16,7 @@ topics (lane, topic_hash) as (
     )
     from held
     union all
-    select topics.lane, (
+    select topics.lane, topics.after, (
         select outbox.topic_hash from {schema}.outbox
         where outbox.state = 0 and outbox.lane = topics.lane and outbox.topic_hash > topics.topic_hash
         order by outbox.topic_hash
@@ -24,22 +24,15 @@ topics (lane, topic_hash) as (
     )
     from topics
     where topics.topic_hash is not null
-),
-oldest as materialized (
-    select topics.lane, topics.topic_hash, unsent.seq from topics
-    cross join lateral (
-        select outbox.seq from {schema}.outbox
-        where outbox.state = 0 and outbox.lane = topics.lane and outbox.topic_hash = topics.topic_hash
-        order by outbox.seq
-        limit $4
-    ) as unsent
-    where topics.topic_hash <> all (array_remove($7::int8[], null))
-),
-seen as (
-    select min(seq) as seq
-    from (select max(seq) as seq from oldest group by lane, topic_hash having count(*) >= $4) as cut
 )
-select oldest.seq, oldest.lane from oldest cross join seen
-where oldest.seq <= coalesce(seen.seq, oldest.seq)
-order by oldest.seq
+select unsent.seq, topics.lane from topics
+cross join lateral (
+    select outbox.seq from {schema}.outbox
+    where outbox.state = 0 and outbox.lane = topics.lane and outbox.topic_hash = topics.topic_hash
+        and outbox.seq > topics.after
+    order by outbox.seq
+    limit $4
+) as unsent
+where topics.topic_hash <> all (array_remove($8::int8[], null))
+order by unsent.seq
 limit $3

@@ -1,3 +1,3 @@
 -- Ends rows that were sent (primary key). One that is gone already was ended by us: the lane is ours.
 delete from oncebox_outbox
-where (seq, lane) in (select value ->> 0, value ->> 1 from json_each($1)) and +state in (0, 1)
+where seq in (select value ->> 0 from json_each($1)) and +state in (0, 1)

@@ -1,14 +1,16 @@
--- The oldest unsent rows of lanes that are held (index oncebox_outbox_unsent, from its beginning). Locks nothing. It looks
--- at all lanes together: $4, how many of each, is as many as are wanted.
+-- The oldest unsent rows of lanes that are held, of each lane after the row that is named for it (index
+-- oncebox_outbox_unsent, from the first of those). Locks nothing. It looks at all lanes together: $4, how many of each, is as
+-- many as are wanted.
 with clock as materialized (select coalesce($1, cast(unixepoch('subsec') * 1000000 as integer)) as now),
 held as materialized (
-    select lanes.lane from json_each($5) as asked
+    select lanes.lane, asked.value ->> 2 as after from json_each($5) as asked
     cross join oncebox_lanes as lanes
         on lanes.queue = (select id from oncebox_queues where name = $2)
             and lanes.lane = asked.value ->> 0 and lanes.epoch = asked.value ->> 1
     where lanes.expires_at > (select now from clock)
 )
-select seq, lane from oncebox_outbox indexed by oncebox_outbox_unsent
-where state = 0 and seq > 0 and lane in (select lane from held)
-order by seq
+select oncebox_outbox.seq, oncebox_outbox.lane from oncebox_outbox indexed by oncebox_outbox_unsent
+cross join held on held.lane = oncebox_outbox.lane and held.after < oncebox_outbox.seq
+where oncebox_outbox.state = 0 and oncebox_outbox.seq > (select min(after) from held)
+order by oncebox_outbox.seq
 limit min($3, $4)
