@@ -1,5 +1,6 @@
 //! A connection with one channel on it, and how it ends.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -16,7 +17,7 @@ const CLOSE: Duration = Duration::from_secs(2);
 /// their meaning are ours to see, so whatever fails, all of it is built anew.
 pub(crate) struct Link {
     pub(crate) channel: Channel,
-    pub(crate) connection: Connection,
+    pub(crate) connection: Arc<Connection>,
 }
 
 impl Link {
@@ -25,11 +26,17 @@ impl Link {
         let uri = rabbit.uri()?;
         let properties = ConnectionProperties::default().with_connection_name(rabbit.name.as_str().into());
         within(rabbit, async {
-            let connection = Connection::connect_uri(uri, properties).await?;
+            let connection = Arc::new(Connection::connect_uri(uri, properties).await?);
             let channel = connection.create_channel().await?;
             Ok(Self { channel, connection })
         })
         .await
+    }
+
+    /// Opens another channel on a connection that is there.
+    pub(crate) async fn beside(rabbit: &Rabbit, connection: &Arc<Connection>) -> Result<Self, Trouble> {
+        let channel = within(rabbit, connection.create_channel()).await?;
+        Ok(Self { channel, connection: Arc::clone(connection) })
     }
 
     /// Ends it in good order: the channel first, so that what is unacknowledged goes back in order, and then the connection.

@@ -5,9 +5,11 @@ mod round;
 
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::select_all;
+use futures_util::future::{join_all, select_all};
+use lapin::Connection;
 use lapin::options::ConfirmSelectOptions;
 use lapin::types::ShortString;
 use oncebox_core::sink::SinkCapabilities;
@@ -19,7 +21,7 @@ use crate::backoff::Backoff;
 use crate::error::Trouble;
 use crate::link::{Link, within};
 use crate::rabbit::Rabbit;
-use crate::sink::round::Parcel;
+use crate::sink::round::{Broken, Parcel};
 use crate::topic::Topic;
 use crate::topology::find_exchange;
 use crate::write::{Mode, write};
@@ -38,8 +40,16 @@ pub struct RabbitSink {
     source: String,
     message_bytes_max: usize,
     confirm_timeout: Duration,
+    connection: Mutex<Shared>,
     /// One for each batch that may be under way.
     states: Vec<Mutex<State>>,
+}
+
+/// The connection that all channels are on.
+#[derive(Default)]
+struct Shared {
+    connection: Option<Arc<Connection>>,
+    backoff: Backoff,
 }
 
 #[derive(Default)]
@@ -47,7 +57,6 @@ struct State {
     link: Option<Link>,
     /// Exchanges that were found on this connection.
     exchanges: HashSet<ShortString>,
-    backoff: Backoff,
 }
 
 /// Exchanges that are remembered as found; beyond them, they are looked for again.
@@ -59,8 +68,8 @@ const ROUNDS_MAX: usize = 32;
 impl RabbitSink {
     /// See [`message_bytes_max`](Self::message_bytes_max).
     pub const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
-    /// See [`connections`](Self::connections).
-    pub const CONNECTIONS: u16 = 2;
+    /// See [`channels`](Self::channels).
+    pub const CHANNELS: u16 = 2;
     /// See [`confirm_timeout`](Self::confirm_timeout).
     pub const CONFIRM_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -71,15 +80,16 @@ impl RabbitSink {
             source: "oncebox".to_owned(),
             message_bytes_max: Self::MESSAGE_BYTES_MAX,
             confirm_timeout: Self::CONFIRM_TIMEOUT,
-            states: states(Self::CONNECTIONS),
+            connection: Mutex::default(),
+            states: states(Self::CHANNELS),
         }
     }
 
-    /// How many batches may be under way at a time, each on a connection of its own, made when it is needed. Default 2, as
-    /// many as a relay has workers.
+    /// How many batches may be under way at a time, each on a channel of its own, opened when it is needed; all are on one
+    /// connection. Default 2, as many as a relay has workers.
     #[must_use]
-    pub fn connections(mut self, connections: u16) -> Self {
-        self.states = states(connections);
+    pub fn channels(mut self, channels: u16) -> Self {
+        self.states = states(channels);
         self
     }
 
@@ -112,8 +122,8 @@ impl RabbitSink {
         self
     }
 
-    /// A connection that nobody uses, or the first that is free. Early ones are preferred, so that who publishes one batch
-    /// at a time has one connection.
+    /// A channel that nobody uses, or the first that is free. Early ones are preferred, so that who publishes one batch at a
+    /// time has one channel.
     async fn state(&self) -> MutexGuard<'_, State> {
         for state in &self.states {
             if let Ok(free) = state.try_lock() {
@@ -124,26 +134,38 @@ impl RabbitSink {
     }
 
     async fn connect(&self, state: &mut State, deadline: Instant) -> Result<(), Trouble> {
-        if let Some(until) = state.backoff.until() {
+        let mut shared = self.connection.lock().await;
+        if let Some(until) = shared.backoff.until() {
             sleep_until(until.min(deadline)).await;
         }
         let connected = async {
-            let link = Link::connect(&self.rabbit).await?;
+            let link = match shared.connection.as_ref().filter(|connection| connection.status().connected()) {
+                Some(connection) => Link::beside(&self.rabbit, connection).await?,
+                None => Link::connect(&self.rabbit).await?,
+            };
             within(&self.rabbit, link.channel.confirm_select(ConfirmSelectOptions::default())).await?;
             Ok(link)
         };
         match connected.await {
             Ok(link) => {
+                shared.connection = Some(Arc::clone(&link.connection));
+                shared.backoff.succeeded();
                 state.link = Some(link);
                 state.exchanges.clear();
-                state.backoff.succeeded();
                 Ok(())
             }
             Err(trouble) => {
-                state.backoff.failed(self.rabbit.reconnect_pause_max);
+                shared.connection = None;
+                shared.backoff.failed(self.rabbit.reconnect_pause_max);
                 Err(trouble)
             }
         }
+    }
+
+    /// Opens no more channels on a connection that may be dead without anybody having noticed.
+    async fn forget(&self, dead: &Arc<Connection>) {
+        let mut shared = self.connection.lock().await;
+        shared.connection.take_if(|connection| Arc::ptr_eq(connection, dead));
     }
 
     /// Looks for exchanges that were not seen yet, so that a missing one does not cost the channel and what is on it.
@@ -223,9 +245,15 @@ impl RabbitSink {
             fits
         });
         let round = round::publish(&link.channel, parcels, deadline, answers).await;
-        if round.is_broken {
-            // Not awaited: a broker that does not answer would not answer to this either.
-            state.link = None;
+        // Not closed in good order: a broker that does not answer would not answer to this either.
+        match round.broken {
+            None => {}
+            Some(Broken::Channel) => state.link = None,
+            Some(Broken::Connection) => {
+                let connection = Arc::clone(&link.connection);
+                state.link = None;
+                self.forget(&connection).await;
+            }
         }
         round.again
     }
@@ -299,11 +327,10 @@ impl Sink for RabbitSink {
     }
 
     async fn close(&self) {
-        for state in &self.states {
-            if let Some(link) = state.lock().await.link.take() {
-                link.close().await;
-            }
-        }
+        self.connection.lock().await.connection = None;
+        // All batches end before the connection does.
+        let states = join_all(self.states.iter().map(Mutex::lock)).await;
+        join_all(states.into_iter().filter_map(|mut state| state.link.take()).map(Link::close)).await;
     }
 }
 

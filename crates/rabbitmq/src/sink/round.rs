@@ -31,10 +31,19 @@ impl Parcel {
     }
 }
 
+/// What can't be used again after a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Broken {
+    /// The broker closed the channel over a message.
+    Channel,
+    /// Nobody knows what happened: the connection too.
+    Connection,
+}
+
 /// How a round ended.
 pub(super) struct Round {
-    /// The channel can't be used again.
-    pub(super) is_broken: bool,
+    /// What can't be used again.
+    pub(super) broken: Option<Broken>,
     /// Those that the broker certainly did not take, through no fault of theirs.
     pub(super) again: Vec<Parcel>,
 }
@@ -106,7 +115,7 @@ fn settle(parcels: Vec<Parcel>, fates: Vec<Fate>, answers: &mut [Option<Result<(
         Fate::Open(error) => Blame::read(error),
         _ => None,
     });
-    let mut round = Round { is_broken: false, again: Vec::new() };
+    let mut round = Round { broken: None, again: Vec::new() };
     let mut is_behind = false;
     for (parcel, fate) in parcels.into_iter().zip(fates) {
         let trouble = match fate {
@@ -117,7 +126,7 @@ fn settle(parcels: Vec<Parcel>, fates: Vec<Fate>, answers: &mut [Option<Result<(
             Fate::Open(error) => Trouble::from(error),
             Fate::Late => Trouble::unavailable("the broker did not confirm it in time; it may have it or not"),
         };
-        round.is_broken = true;
+        round.broken = Some(if blame.is_some() { Broken::Channel } else { Broken::Connection });
         match &blame {
             Some(blame) if blame.is_on(&parcel) => {
                 is_behind = true;
@@ -153,34 +162,34 @@ mod tests {
         Fate::Open(ErrorKind::ProtocolError(AMQPError::new(kind.into(), text.into())).into())
     }
 
-    fn settled(topics: &[&str], fates: Vec<Fate>) -> (Vec<Option<SinkErrorKind>>, Vec<usize>, bool) {
+    fn settled(topics: &[&str], fates: Vec<Fate>) -> (Vec<Option<SinkErrorKind>>, Vec<usize>, Option<Broken>) {
         let mut answers = vec![None; topics.len()];
         let round = settle(parcels(topics), fates, &mut answers);
         let kinds = answers.iter().map(|answer| answer.as_ref()?.as_ref().err().map(SinkError::kind)).collect();
         assert!(round.again.iter().all(|parcel| answers[parcel.index].is_none()), "answered, and published again");
-        (kinds, round.again.iter().map(|parcel| parcel.index).collect(), round.is_broken)
+        (kinds, round.again.iter().map(|parcel| parcel.index).collect(), round.broken)
     }
 
     #[test]
     fn only_what_is_behind_the_guilty_one_is_published_again() {
         let missing = || closed(AMQPSoftError::NOTFOUND, "NOT_FOUND - no exchange 'x' in vhost '/'");
         let fates = vec![Fate::Answered(Ok(())), missing(), missing(), missing(), missing(), missing()];
-        let (kinds, again, is_broken) = settled(&["q", "q", "x/a", "q", "xx/a", "x/b"], fates);
+        let (kinds, again, broken) = settled(&["q", "q", "x/a", "q", "xx/a", "x/b"], fates);
         // The second was sent before it: the broker may have it, and then it must not be sent twice by us.
         let (unknown, guilty) = (Some(SinkErrorKind::Unavailable), Some(SinkErrorKind::Configuration));
         assert_eq!(kinds, [None, unknown, guilty, None, None, guilty]);
-        assert_eq!((again, is_broken), (vec![3, 4], true));
+        assert_eq!((again, broken), (vec![3, 4], Some(Broken::Channel)));
     }
 
     #[test]
     fn without_a_guilty_one_nothing_is_published_again() {
         let broken = || closed(AMQPSoftError::RESOURCELOCKED, "RESOURCE_LOCKED - something else");
-        let (kinds, again, is_broken) = settled(&["x/a", "q"], vec![broken(), broken()]);
+        let (kinds, again, broken) = settled(&["x/a", "q"], vec![broken(), broken()]);
         assert_eq!(kinds, [Some(SinkErrorKind::Unavailable); 2]);
-        assert!(again.is_empty() && is_broken);
-        let (kinds, again, is_broken) = settled(&["x/a", "q"], vec![Fate::Answered(Ok(())), Fate::Late]);
+        assert_eq!((again, broken), (vec![], Some(Broken::Connection)));
+        let (kinds, again, broken) = settled(&["x/a", "q"], vec![Fate::Answered(Ok(())), Fate::Late]);
         assert_eq!(kinds, [None, Some(SinkErrorKind::Unavailable)]);
-        assert!(again.is_empty() && is_broken);
+        assert_eq!((again, broken), (vec![], Some(Broken::Connection)));
     }
 
     #[test]
