@@ -81,7 +81,7 @@ impl<S: QuarantineStore> Admin<S> {
                 }
                 Err(error) if error.is_retryable() && tries < TRIES_MAX => {
                     tries += 1;
-                    tracing::warn!(replay = id.0, %error, tries, "a step failed; it is tried again");
+                    tracing::warn!(code = %error.code(), replay = id.0, %error, tries, "a step failed; it is tried again");
                     options.poll * tries
                 }
                 Err(error) => return Err(error),

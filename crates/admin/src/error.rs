@@ -1,8 +1,8 @@
 //! Why an operation was refused: one sentence that says what was attempted, on what, and what to do.
 
-use oncebox_core::StoreError;
 use oncebox_core::key::KeyError;
 use oncebox_core::replay::{ReplayId, ReplayState};
+use oncebox_core::{Code, StoreError};
 
 use crate::filter::FilterError;
 
@@ -32,6 +32,9 @@ pub enum Error {
     /// No such message is parked.
     #[error("there is no parked message {0}; it may have been applied or discarded meanwhile")]
     NoRow(i64),
+    /// There is no such row in the outbox.
+    #[error("there is no row {0} in the outbox; it may have been published meanwhile")]
+    NoOutboxRow(i64),
     /// There is no such replay.
     #[error("there is no replay {0}; list the replays to find the one you mean")]
     NoReplay(ReplayId),
@@ -117,6 +120,27 @@ pub enum Error {
 }
 
 impl Error {
+    /// The page that tells an operator what to do.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Filter(_) => Code::Filter,
+            Self::Actor { .. } | Self::ReplayOption { .. } | Self::NoteTooLong(_) => Code::CommandLine,
+            Self::NoConsumer { .. } => Code::NoConsumer,
+            Self::NoRow(_) => Code::NoParked,
+            Self::NoOutboxRow(_) => Code::NoRow,
+            Self::NoReplay(_) => Code::NoReplay,
+            Self::ReplayState { .. } => Code::ReplayState,
+            Self::NothingToReplay { .. } => Code::NothingToReplay,
+            Self::NotJson { .. } | Self::NoKey { .. } | Self::OtherIdentity { .. } | Self::KeyTaken { .. } => {
+                Code::CannotEdit
+            }
+            Self::NotDead { .. } => Code::NotDead,
+            Self::Output(_) => Code::FileUnusable,
+            Self::Unknown(_) => Code::CommitUnknown,
+            Self::Store(error) => error.code(),
+        }
+    }
+
     /// Whether the same may succeed later without anyone changing anything.
     pub fn is_retryable(&self) -> bool {
         match self {

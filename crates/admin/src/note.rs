@@ -1,6 +1,6 @@
 //! Notes on parked messages.
 
-use oncebox_core::quarantine::{Quarantine, QuarantineStore};
+use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore};
 use serde_json::json;
 
 use crate::actor::Actor;
@@ -26,13 +26,21 @@ impl<S: QuarantineStore> Admin<S> {
             let page = tx.page(meant.consumer.id, after, PAGE).await?;
             let Some(last) = page.last().filter(|_| after < meant.until) else { return Ok(acted) };
             after = last.row;
-            let rows: Vec<i64> = page.iter().filter(|row| meant.includes(row)).map(|row| row.row).collect();
+            let chosen: Vec<&ParkedRow> = page.iter().filter(|row| meant.includes(row)).collect();
+            let rows: Vec<i64> = chosen.iter().map(|row| row.row).collect();
             if rows.is_empty() {
                 continue;
             }
             let done = tx.annotate(&rows, note).await?;
             let step = Acted::count(&done);
-            let detail = json!({ "filter": meant.filter.to_string(), "rows": rows, "note": note });
+            // By their ids they are known when the rows are gone.
+            let messages = chosen.iter().map(|row| {
+                let id = row.message.id.as_ref().map(|id| id.as_str());
+                json!({ "row": row.row, "id": id, "type": row.message.kind })
+            });
+            let messages: Vec<serde_json::Value> = messages.collect();
+            let filter = meant.filter.to_string();
+            let detail = json!({ "filter": filter, "rows": rows, "note": note, "messages": messages });
             let (consumer, messages) = (Some(meant.consumer.id), step.done);
             let deed = Deed { verb: "parked.note", consumer, replay: None, messages, detail: &detail };
             note_deed(&mut tx, actor, deed).await?;

@@ -66,7 +66,8 @@ pub struct ParkedView {
     /// An earlier message of its order key is dead, and it waits for that one.
     pub is_held_up: bool,
     /// What travelled with it.
-    pub headers: Vec<(String, String)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub headers: Option<Vec<(String, String)>>,
     /// How large its payload is.
     pub payload_bytes: usize,
     /// The payload, if it is JSON, in one line.
@@ -104,11 +105,22 @@ impl ParkedView {
             replay: row.replay.map(|replay| replay.0),
             edited_by: row.supersedes,
             is_held_up: row.is_held_up,
-            headers: message.headers.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            headers: Some(message.headers.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()),
             payload_bytes: message.payload.len(),
             payload,
             payload_base64,
         }
+    }
+}
+
+impl ParkedView {
+    /// Without what the message says: neither its headers nor its payload, only how large that is.
+    #[must_use]
+    pub fn without_content(mut self) -> Self {
+        self.headers = None;
+        self.payload = None;
+        self.payload_base64 = None;
+        self
     }
 }
 

@@ -1,18 +1,23 @@
 //! The `oncebox` command.
 //!
 //! Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 it was tried and failed (for `demo`: something was lost
-//! or doubled), 2 the command line is wrong.
+//! or doubled), 2 the command line or the file is wrong.
 
 mod bench;
+mod command_line;
 mod demo;
+mod explain;
+mod fault;
+mod generated;
 mod init;
 mod ops;
+mod pages;
 mod send;
 mod serve;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use oncebox_pipeline::Parts;
 
 /// Makes every message take effect once.
@@ -43,6 +48,14 @@ enum Verb {
     Replay(ops::replay::Args),
     /// What is to be published.
     Outbox(ops::outbox::Args),
+    /// One message's whole life.
+    Message(ops::message::Args),
+    /// Say what the code of an error means, and what to do.
+    Explain(explain::Args),
+    /// Print completions for a shell.
+    Completions(generated::Completions),
+    /// Write man pages.
+    Man(generated::Man),
     /// Measure what Oncebox costs, against the same work written by hand.
     Bench(bench::Args),
     /// One worker of the demo.
@@ -55,10 +68,13 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let Cli { verb } = Cli::parse();
+    let Cli { verb } = match command_line::read() {
+        Ok(cli) => cli,
+        Err(exit) => return exit,
+    };
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return failed(&anyhow::Error::from(error).context("cannot start the runtime")),
+        Err(error) => return fault::told(&anyhow::Error::from(error).context("cannot start the runtime")),
     };
     let done = match verb {
         Verb::Demo(args) => runtime.block_on(demo::run(args)),
@@ -70,6 +86,10 @@ fn main() -> ExitCode {
         Verb::Parked(args) => runtime.block_on(ops::parked::run(args)),
         Verb::Replay(args) => runtime.block_on(ops::replay::run(args)),
         Verb::Outbox(args) => runtime.block_on(ops::outbox::run(args)),
+        Verb::Message(args) => runtime.block_on(ops::message::run(args)),
+        Verb::Explain(args) => explain::run(&args),
+        Verb::Completions(args) => generated::completions(&args, Cli::command()),
+        Verb::Man(args) => generated::man(&args, Cli::command()),
         Verb::Bench(args) => runtime.block_on(bench::run(args)),
         Verb::DemoWorker(args) => runtime.block_on(demo::worker::run(args)).map(|()| ExitCode::SUCCESS),
         #[cfg(feature = "brokers")]
@@ -77,11 +97,5 @@ fn main() -> ExitCode {
     };
     // Blocking reads of stdin must not hold up the end.
     runtime.shutdown_background();
-    done.unwrap_or_else(|error| failed(&error))
-}
-
-#[allow(clippy::print_stderr, reason = "this is where the command talks")]
-fn failed(error: &anyhow::Error) -> ExitCode {
-    eprintln!("oncebox: {error:#}");
-    ExitCode::FAILURE
+    done.unwrap_or_else(|error| fault::told(&error))
 }

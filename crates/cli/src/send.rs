@@ -5,11 +5,13 @@ use std::io::{BufRead, IsTerminal as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
-use oncebox::{Message, MessageId};
+use oncebox::{Code, Message, MessageId};
 use oncebox_pipeline::file::{ConsumerSpec, Pipeline, ProcessEnvironment};
 use oncebox_pipeline::place::Origin;
 use serde_json::{Map, Value, json};
+
+use crate::fault::fault;
+use crate::ops;
 
 /// What to send where.
 #[derive(Debug, clap::Args)]
@@ -44,6 +46,9 @@ pub(crate) struct Args {
     /// How many of them are sent a second time, a little later: 0.5 for every other one.
     #[arg(long, default_value_t = 0.0, value_parser = ratio)]
     duplicate_ratio: f64,
+    /// Answer with JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn ratio(text: &str) -> Result<f64, String> {
@@ -55,12 +60,11 @@ pub(crate) fn ratio(text: &str) -> Result<f64, String> {
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let pipeline = Pipeline::open(&args.file, &ProcessEnvironment)?;
     let to = match &args.to {
-        Some(to) => Origin::parse(to).map_err(|reason| anyhow::anyhow!("cannot read --to: {reason}"))?,
+        Some(to) => Origin::parse(to).map_err(|reason| fault(Code::Address, format!("cannot read --to: {reason}")))?,
         None => {
             let first = pipeline.consumers.first();
-            let first =
-                first.with_context(|| format!("{} has no consumer; name a place with --to", args.file.display()))?;
-            first.from.clone()
+            let none = || format!("{} has no consumer; name a place with --to", args.file.display());
+            first.ok_or_else(|| fault(Code::CommandLine, none()))?.from.clone()
         }
     };
     let consumer = pipeline.consumers.iter().find(|consumer| consumer.from == to);
@@ -79,13 +83,17 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if shows {
         eprintln!();
     }
-    println!("{count} messages to {to}, {} of them twice", sent - count as u64);
+    match args.json {
+        true => println!("{}", json!({ "messages": count, "sent": sent, "to": to.to_string() })),
+        false => println!("{} to {to}, {} of them twice", ops::count(count as u64, "message"), sent - count as u64),
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 fn kind<'a>(asked: Option<&'a str>, consumer: Option<&'a ConsumerSpec>) -> anyhow::Result<&'a str> {
     let handled = consumer.and_then(|consumer| consumer.on.first()).map(|on| on.kind.as_str());
-    asked.or(handled).context("no consumer of the file receives from there, so its types are unknown; give --type")
+    let unknown = "no consumer of the file receives from there, so its types are unknown; give --type";
+    asked.or(handled).ok_or_else(|| fault(Code::CommandLine, unknown))
 }
 
 fn generated(args: &Args, consumer: Option<&ConsumerSpec>) -> anyhow::Result<Vec<Message>> {
@@ -97,10 +105,11 @@ fn generated(args: &Args, consumer: Option<&ConsumerSpec>) -> anyhow::Result<Vec
     let message = |n: u64| {
         let payload = template.replace("{n}", &n.to_string());
         serde_json::from_str::<Value>(&payload)
-            .context("the payload is not JSON; quote it for the shell: '{\"a\": 1}'")?;
+            .map_err(|_| fault(Code::CommandLine, "the payload is not JSON; quote it for the shell: '{\"a\": 1}'"))?;
         let mut message = Message::new(kind).with_payload(payload);
         if let Some(id) = &args.id {
-            message = message.with_id(MessageId::new(id.clone())?);
+            message = message
+                .with_id(MessageId::new(id.clone()).map_err(|error| fault(Code::CommandLine, error.to_string()))?);
         }
         if let Some(key) = &args.key {
             message = message.with_order_key(key.replace("{n}", &n.to_string()));
@@ -113,7 +122,8 @@ fn generated(args: &Args, consumer: Option<&ConsumerSpec>) -> anyhow::Result<Vec
 /// A payload with `{n}` for each field that the statements of a type use.
 fn fields(kind: &str, consumer: Option<&ConsumerSpec>) -> anyhow::Result<Value> {
     let on = consumer.and_then(|consumer| consumer.on.iter().find(|on| on.kind == kind));
-    let on = on.with_context(|| format!("no consumer of the file handles `{kind}` from there; give --payload"))?;
+    let none = || format!("no consumer of the file handles `{kind}` from there; give --payload");
+    let on = on.ok_or_else(|| fault(Code::CommandLine, none()))?;
     let mut payload = Value::Object(Map::new());
     let paths = on.sql.iter().flat_map(|statement| &statement.parameters).map(ToString::to_string);
     for path in paths.filter(|path| !path.starts_with('@')) {
@@ -145,19 +155,21 @@ fn from_lines(path: &PathBuf, asked: Option<&str>, consumer: Option<&ConsumerSpe
     let reader: Box<dyn BufRead> = if path.as_os_str() == "-" {
         Box::new(std::io::stdin().lock())
     } else {
-        let file = std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let unread = |error| fault(Code::FileUnusable, format!("cannot read {}: {error}", path.display()));
+        let file = std::fs::File::open(path).map_err(unread)?;
         Box::new(std::io::BufReader::new(file))
     };
     let mut messages = Vec::new();
     for (number, line) in reader.lines().enumerate() {
         let place = || format!("line {} of {}", number + 1, path.display());
-        let line = line.with_context(|| format!("cannot read {}", place()))?;
+        let line = line.map_err(|error| fault(Code::FileUnusable, format!("cannot read {}: {error}", place())))?;
         if line.trim().is_empty() {
             continue;
         }
         let parsed: Line = serde_json::from_str(&line).map_err(|error| {
             // The parser's own words quote what they found.
-            anyhow::anyhow!("cannot read {}: column {}: it is not {{\"payload\": …}}", place(), error.column())
+            let says = format!("cannot read {}: column {}: it is not {{\"payload\": …}}", place(), error.column());
+            fault(Code::FileUnusable, says)
         })?;
         let kind = match &parsed.kind {
             Some(kind) => kind.as_str(),
@@ -165,7 +177,8 @@ fn from_lines(path: &PathBuf, asked: Option<&str>, consumer: Option<&ConsumerSpe
         };
         let mut message = Message::new(kind).with_payload(parsed.payload.get().as_bytes().to_vec());
         if let Some(id) = parsed.id {
-            message = message.with_id(MessageId::new(id).with_context(place)?);
+            let refused = |error| fault(Code::FileUnusable, format!("cannot read {}: {error}", place()));
+            message = message.with_id(MessageId::new(id).map_err(refused)?);
         }
         if let Some(key) = parsed.key {
             message = message.with_order_key(key);

@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use oncebox::Code;
 use oncebox_pipeline::file::{Pipeline, ProcessEnvironment};
 use oncebox_pipeline::{Parts, Running, run};
+
+use crate::fault::fault;
 
 /// What to run.
 #[derive(Debug, clap::Args)]
@@ -33,10 +36,12 @@ pub(crate) async fn serve(args: Args, parts: Parts) -> anyhow::Result<ExitCode> 
     log_to_stderr(args.log);
     let pipeline = Pipeline::open(&args.file, &ProcessEnvironment)?;
     if parts == Parts::Relay && pipeline.relay.is_none() {
-        anyhow::bail!("cannot relay: {} has no [relay]; add one with `to`", args.file.display());
+        let says = format!("cannot relay: {} has no [relay]; add one with `to`", args.file.display());
+        return Err(fault(Code::FileMistakes, says));
     }
     if pipeline.consumers.is_empty() && pipeline.relay.is_none() {
-        anyhow::bail!("{} has neither a [[consumer]] nor a [relay]: there is nothing to run", args.file.display());
+        let says = format!("{} has neither a [[consumer]] nor a [relay]: there is nothing to run", args.file.display());
+        return Err(fault(Code::FileMistakes, says));
     }
     let file = args.file.display().to_string();
     let started = |running: &Running| {

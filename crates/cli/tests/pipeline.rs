@@ -172,7 +172,7 @@ async fn what_is_wrong_is_one_clear_line() {
     let folder = folder.path();
     let says = async |words: &[&str]| {
         let output = oncebox(folder, words).output().await.unwrap();
-        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
         String::from_utf8(output.stderr).unwrap()
     };
     assert!(says(&["run"]).await.contains("cannot read oncebox.toml"));

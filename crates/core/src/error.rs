@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::code::Code;
+
 /// Why a message could not be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -49,6 +51,7 @@ pub struct StoreError {
     kind: StoreErrorKind,
     attempted: String,
     reason: String,
+    code: Option<Code>,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
@@ -56,7 +59,7 @@ impl StoreError {
     /// `attempted` completes "cannot …"; `reason` says why and, where possible, what to do. Neither may hold payloads
     /// or secrets.
     pub fn new(kind: StoreErrorKind, attempted: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { kind, attempted: attempted.into(), reason: reason.into(), source: None }
+        Self { kind, attempted: attempted.into(), reason: reason.into(), code: None, source: None }
     }
 
     /// Keeps the driver's error for `Debug` and `source()`.
@@ -64,6 +67,27 @@ impl StoreError {
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
+    }
+
+    /// Gives it a page of its own, where its kind says too little.
+    #[must_use]
+    pub fn with_code(mut self, code: Code) -> Self {
+        self.code = Some(code);
+        self
+    }
+
+    /// The page that tells an operator what to do.
+    pub fn code(&self) -> Code {
+        self.code.unwrap_or(match self.kind {
+            StoreErrorKind::Unavailable => Code::StoreAway,
+            StoreErrorKind::Contended => Code::StoreBusy,
+            StoreErrorKind::TransactionLost => Code::TransactionLost,
+            StoreErrorKind::Breached => Code::Breached,
+            StoreErrorKind::Fenced => Code::Fenced,
+            StoreErrorKind::Refused => Code::Refused,
+            StoreErrorKind::Configuration => Code::StoreSetting,
+            StoreErrorKind::Corrupt => Code::Corrupt,
+        })
     }
 
     /// What the caller can do about it.
@@ -135,6 +159,15 @@ impl SourceError {
     /// What the caller can do about it.
     pub fn kind(&self) -> SourceErrorKind {
         self.kind
+    }
+
+    /// The page that tells an operator what to do.
+    pub fn code(&self) -> Code {
+        match self.kind {
+            SourceErrorKind::Unavailable => Code::SourceAway,
+            SourceErrorKind::LeaseLost => Code::Fenced,
+            SourceErrorKind::Configuration => Code::SourceSetting,
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 pub mod audit;
 pub mod claim;
 pub mod cloud_events;
+pub mod code;
 pub mod content;
 pub mod crashpoint;
 pub mod dry_run;
@@ -32,9 +33,11 @@ pub mod sink;
 pub mod source;
 pub mod store;
 pub mod time;
+pub mod trail;
 pub mod versions;
 
 pub use claim::{Claim, ClaimRequest, Conflict, Earlier};
+pub use code::Code;
 pub use content::Content;
 pub use error::{SourceError, SourceErrorKind, StoreError, StoreErrorKind};
 pub use failure::{Class, Failure};

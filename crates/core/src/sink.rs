@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::code::Code;
 use crate::message::Message;
 
 /// Where messages go.
@@ -92,6 +93,15 @@ impl SinkError {
     /// What the caller can do about it.
     pub fn kind(&self) -> SinkErrorKind {
         self.kind
+    }
+
+    /// The page that tells an operator what to do.
+    pub fn code(&self) -> Code {
+        match self.kind {
+            SinkErrorKind::Unavailable => Code::SinkAway,
+            SinkErrorKind::Refused => Code::RowRefused,
+            SinkErrorKind::Configuration => Code::SinkSetting,
+        }
     }
 
     /// Why, in words without payload or secrets.

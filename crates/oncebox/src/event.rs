@@ -2,12 +2,16 @@
 
 use bytes::Bytes;
 use oncebox_core::error::InvalidMessage;
+use oncebox_core::trail::CAUSE;
 use oncebox_core::{Clock, Message, MessageId, Outgoing};
 use serde::Serialize;
 use std::sync::Arc;
 
 /// Headers that tie an event to the message that caused it.
 const TRACE: [&str; 2] = ["traceparent", "tracestate"];
+
+/// A longer id of a cause is not sent along: brokers bound headers.
+const CAUSE_BYTES_MAX: usize = 256;
 
 /// A message to publish: `Event::new("invoice.paid").key(invoice_id).json(&paid)?`.
 ///
@@ -94,6 +98,11 @@ impl Event {
                 message.headers.add(name, value)?;
             }
         }
+        let of_cause = cause.and_then(|cause| cause.id.as_ref()).filter(|id| id.as_str().len() <= CAUSE_BYTES_MAX);
+        if let Some(id) = of_cause {
+            // An id with control characters can't be a header; then nobody can look up what it caused.
+            let _ = message.headers.add(CAUSE, id.as_str());
+        }
         message.check()?;
         let topic = topic.unwrap_or_else(|| message.kind.clone());
         if topic.is_empty() {
@@ -123,6 +132,7 @@ mod tests {
         assert_eq!((made.topic.as_str(), made.message.order_key.as_deref()), ("invoice.paid", Some("i-1")));
         assert_eq!(made.message.headers.get("traceparent"), Some("00-aa-bb-01"));
         assert_eq!(made.message.headers.get("authorization"), None);
+        assert_eq!(made.message.headers.get(CAUSE), cause.id.as_ref().map(MessageId::as_str));
         assert!(made.message.id.is_some());
         let own = Event::new("t").header("traceparent", "mine").unwrap().made_by(&SystemClock, Some(&cause)).unwrap();
         assert_eq!(own.message.headers.get("traceparent"), Some("mine"));

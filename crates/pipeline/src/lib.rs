@@ -6,6 +6,7 @@ mod backend;
 mod feed;
 pub mod file;
 mod handler;
+mod judging;
 mod outlet;
 mod payload;
 pub mod place;

@@ -4,11 +4,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox::consumer::{Drained, Stats, Versioned};
+use oncebox::consumer::{Drained, Stats};
 use oncebox::postgres::Postgres;
 use oncebox::relay::RelayStats;
 use oncebox::sqlite::Sqlite;
-use oncebox::{Consumer, Ended, OrderBy, Relay, Retry, Session, StoreError, Transaction};
+use oncebox::{Code, Consumer, Ended, OrderBy, Relay, Retry, Session, StoreError, Transaction};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -52,6 +52,8 @@ pub enum RunFileError {
         part: String,
         /// Why.
         reason: String,
+        /// The page that tells what to do.
+        code: Code,
     },
     /// Not everything was finished when the time for that was over. Nothing is lost: it comes again.
     #[error("{part} was not done within its drain time; what it had in hand comes again")]
@@ -59,6 +61,19 @@ pub enum RunFileError {
         /// Which.
         part: String,
     },
+}
+
+impl RunFileError {
+    /// The page that tells an operator what to do.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Mistakes(_) => Code::FileMistakes,
+            Self::Store { error, .. } => error.code(),
+            Self::Setup { .. } => Code::Setup,
+            Self::Part { code, .. } => *code,
+            Self::Unfinished { .. } => Code::NotDrained,
+        }
+    }
 }
 
 /// What runs, told once everything has been checked.
@@ -165,11 +180,11 @@ async fn run_on<S: Backend>(
     let mut running: JoinSet<Result<(), RunFileError>> = JoinSet::new();
     for (name, consumer) in consumers {
         let (ended, part) = (ended(), format!("consumer {name}"));
-        running.spawn(async move { ending(part, consumer.run(ended).await) });
+        running.spawn(async move { ending(part, consumer.run(ended).await, |error| error.code()) });
     }
     if let Some(relay) = relay {
         let ended = ended();
-        running.spawn(async move { ending("relay".to_owned(), relay.run(ended).await) });
+        running.spawn(async move { ending("relay".to_owned(), relay.run(ended).await, |error| error.code()) });
     }
     tokio::pin!(shutdown);
     let mut first = None;
@@ -185,7 +200,9 @@ async fn run_on<S: Backend>(
         let failed = match done {
             Ok(Ok(())) => continue,
             Ok(Err(error)) => error,
-            Err(error) => RunFileError::Part { part: "a task".to_owned(), reason: error.to_string() },
+            Err(error) => {
+                RunFileError::Part { part: "a task".to_owned(), reason: error.to_string(), code: Code::TaskBroke }
+            }
         };
         // One part alone is half a pipeline: whoever watches us should see that we ended.
         let _ = stop.send(true);
@@ -211,11 +228,15 @@ async fn setup<S: Backend>(spec: &StoreSpec, store: &S) -> Result<(), RunFileErr
     }
 }
 
-fn ending<E: std::fmt::Display>(part: String, ended: Result<Drained, E>) -> Result<(), RunFileError> {
+fn ending<E: std::fmt::Display>(
+    part: String,
+    ended: Result<Drained, E>,
+    code: impl FnOnce(&E) -> Code,
+) -> Result<(), RunFileError> {
     match ended {
         Ok(Drained::Clean) => Ok(()),
         Ok(_) => Err(RunFileError::Unfinished { part }),
-        Err(error) => Err(RunFileError::Part { part, reason: error.to_string() }),
+        Err(error) => Err(RunFileError::Part { part, reason: error.to_string(), code: code(&error) }),
     }
 }
 
@@ -237,11 +258,10 @@ async fn consumer<S: Backend>(
     if let Some(template) = &spec.order_by {
         consumer = consumer.order_by(OrderBy::Template(template.clone()));
     }
-    if let (Some(version), Some(aggregate)) = (&spec.version, &spec.order_by) {
-        match Versioned::by(&aggregate.to_string()).and_then(|by| by.version(&version.to_string())) {
-            Ok(versioned) => consumer = consumer.versioned(versioned),
-            Err(error) => mistakes.push(Mistake { line: spec.line, says: error.to_string() }),
-        }
+    match spec.versioned() {
+        None => {}
+        Some(Ok(versioned)) => consumer = consumer.versioned(versioned),
+        Some(Err(says)) => mistakes.push(Mistake { line: spec.line, says }),
     }
     if let Some(lanes) = spec.lanes {
         consumer = consumer.lanes(lanes);

@@ -3,7 +3,7 @@
 use oncebox::postgres::Postgres;
 use oncebox::queue::QueueStore;
 use oncebox::sqlite::Sqlite;
-use oncebox::{Message, Outgoing, Sink, StoreError};
+use oncebox::{Code, Message, Outgoing, Sink, StoreError};
 
 use crate::file::{ConsumerSpec, Pipeline, StoreAt};
 use crate::outlet::Outlet;
@@ -34,6 +34,16 @@ pub enum SendError {
         /// Why.
         reason: String,
     },
+}
+
+impl SendError {
+    /// The page that tells an operator what to do.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Store { error, .. } => error.code(),
+            Self::Sending { .. } => Code::SendStopped,
+        }
+    }
 }
 
 /// Sends messages to where `to` receives from, and answers how many were confirmed. `told` hears of each batch.

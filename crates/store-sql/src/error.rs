@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::error::Error;
 
+use oncebox_core::code::Code;
 use oncebox_core::error::{StoreError, StoreErrorKind};
 use oncebox_core::store::DriverError;
 #[cfg(feature = "postgres")]
@@ -51,13 +52,31 @@ pub(crate) fn ours(attempted: impl Into<String>, error: sqlx::Error) -> StoreErr
         StoreErrorKind::Refused if code == "57014" => StoreErrorKind::Unavailable,
         // 42…: no such table or column, no privilege. 3F000: no such schema. SQLite's 1: no such table or column.
         StoreErrorKind::Refused if code.starts_with("42") || code == "3F000" || code == "1" => {
-            reason
-                .push_str("; are the tables of this store as its migrations made them, and may this user write them?");
+            reason.push_str(match page(&code) {
+                Some(Code::NoPrivilege) => "; grant it, or use another user",
+                _ => "; are the tables of this store as its migrations made them?",
+            });
             StoreErrorKind::Configuration
         }
         kind => kind,
     };
-    StoreError::new(kind, attempted, reason).with_source(error)
+    let ours = StoreError::new(kind, attempted, reason).with_source(error);
+    match page(&code) {
+        Some(page) => ours.with_code(page),
+        None => ours,
+    }
+}
+
+/// The page of an error of one of our own statements that its kind alone does not tell.
+fn page(code: &str) -> Option<Code> {
+    match code {
+        // PostgreSQL: no privilege, or no such user or password. SQLite: denied, read-only, cannot be opened.
+        "42501" | "28000" | "28P01" | "3" | "8" | "14" | "23" | "264" | "520" | "776" | "1032" | "1288" | "1544" => {
+            Some(Code::NoPrivilege)
+        }
+        "42P01" | "42703" | "3F000" | "1" => Some(Code::SchemaOld),
+        _ => None,
+    }
 }
 
 /// Finds an error of sqlx in a chain of errors.

@@ -59,6 +59,7 @@ mod queue;
 mod replays;
 mod schema;
 mod store;
+mod trail;
 mod transaction;
 mod turns;
 mod versions;

@@ -10,6 +10,7 @@ pub(crate) struct OperatorQueries {
     pub(crate) replays: ReplayQueries,
     pub(crate) audit: AuditQueries,
     pub(crate) horizon: HorizonQueries,
+    pub(crate) trail: TrailQueries,
 }
 
 /// See `quarantine.rs`.
@@ -60,6 +61,19 @@ pub(crate) struct HorizonQueries {
     pub(crate) expire: Query,
 }
 
+/// See `trail.rs`.
+#[derive(Debug)]
+pub(crate) struct TrailQueries {
+    pub(crate) records: Query,
+    pub(crate) parked_by_key: Query,
+    pub(crate) parked_by_id: Query,
+    pub(crate) queued: Query,
+    pub(crate) outbox_row: Query,
+    pub(crate) outbox_after: Query,
+    pub(crate) outbox_by_id: Query,
+    pub(crate) outbox_by_cause: Query,
+}
+
 impl OperatorQueries {
     #[cfg(feature = "postgres")]
     pub(crate) fn postgres(query: impl Fn(&str) -> Query) -> Self {
@@ -99,6 +113,16 @@ impl OperatorQueries {
                 now: query(include_str!("queries/postgres/horizon/now.sql")),
                 advance: query(include_str!("queries/postgres/horizon/advance.sql")),
                 expire: query(include_str!("queries/postgres/horizon/expire.sql")),
+            },
+            trail: TrailQueries {
+                records: query(include_str!("queries/postgres/trail/records.sql")),
+                parked_by_key: query(include_str!("queries/postgres/trail/parked_by_key.sql")),
+                parked_by_id: query(include_str!("queries/postgres/trail/parked_by_id.sql")),
+                queued: query(include_str!("queries/postgres/trail/queued.sql")),
+                outbox_row: query(include_str!("queries/postgres/trail/outbox_row.sql")),
+                outbox_after: query(include_str!("queries/postgres/trail/outbox_after.sql")),
+                outbox_by_id: query(include_str!("queries/postgres/trail/outbox_by_id.sql")),
+                outbox_by_cause: query(include_str!("queries/postgres/trail/outbox_by_cause.sql")),
             },
         }
     }
@@ -141,6 +165,16 @@ impl OperatorQueries {
                 now: query(include_str!("queries/sqlite/horizon/now.sql")),
                 advance: query(include_str!("queries/sqlite/horizon/advance.sql")),
                 expire: query(include_str!("queries/sqlite/horizon/expire.sql")),
+            },
+            trail: TrailQueries {
+                records: query(include_str!("queries/sqlite/trail/records.sql")),
+                parked_by_key: query(include_str!("queries/sqlite/trail/parked_by_key.sql")),
+                parked_by_id: query(include_str!("queries/sqlite/trail/parked_by_id.sql")),
+                queued: query(include_str!("queries/sqlite/trail/queued.sql")),
+                outbox_row: query(include_str!("queries/sqlite/trail/outbox_row.sql")),
+                outbox_after: query(include_str!("queries/sqlite/trail/outbox_after.sql")),
+                outbox_by_id: query(include_str!("queries/sqlite/trail/outbox_by_id.sql")),
+                outbox_by_cause: query(include_str!("queries/sqlite/trail/outbox_by_cause.sql")),
             },
         }
     }

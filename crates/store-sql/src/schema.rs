@@ -3,6 +3,7 @@
 //! A process of the previous version keeps working beside a newer schema, so a database that knows more migrations than
 //! we do is fine, as long as those we know are the same.
 
+use oncebox_core::code::Code;
 use oncebox_core::error::{StoreError, StoreErrorKind};
 use oncebox_core::time::{Clock, SystemClock};
 use sha2::{Digest, Sha256};
@@ -146,11 +147,17 @@ fn skipped<D: Dialect>(dialect: &D, missing: i32, found: i32) -> StoreError {
 
 fn wrong<D: Dialect>(dialect: &D, why: String) -> StoreError {
     let attempted = format!("use the tables of {} in {}", dialect.schema(), dialect.place());
-    StoreError::new(StoreErrorKind::Configuration, attempted, why)
+    StoreError::new(StoreErrorKind::Configuration, attempted, why).with_code(Code::SchemaOther)
 }
 
 /// The error for a schema that is older than this program.
 pub(crate) fn outdated<D: Dialect>(dialect: &D, state: &SchemaState) -> StoreError {
     let SchemaState { applied, known } = state;
-    wrong(dialect, format!("its schema has version {applied} and {known} is needed; apply the migrations first"))
+    let why = match applied {
+        0 => "there are none yet; make them with `oncebox schema up`".to_owned(),
+        _ => {
+            format!("they have version {applied} and {known} is needed; bring them up to date with `oncebox schema up`")
+        }
+    };
+    wrong(dialect, why).with_code(Code::SchemaOld)
 }

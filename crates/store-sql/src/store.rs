@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use oncebox_core::code::Code;
 use oncebox_core::error::{StoreError, StoreErrorKind};
 use oncebox_core::store::{ConsumerId, ConsumerName, DriverError, Store, StoreCapabilities};
 use oncebox_core::time::Clock;
@@ -82,7 +83,7 @@ async fn identity<D: Dialect>(dialect: &D, queries: &Queries) -> Result<String, 
     dialect.rollback(open).await;
     let Some(mut row) = rows?.into_iter().next() else {
         let why = "the table meta has no identity; its migrations were not applied by this program";
-        return Err(StoreError::new(StoreErrorKind::Configuration, attempted, why));
+        return Err(StoreError::new(StoreErrorKind::Configuration, attempted, why).with_code(Code::SchemaOther));
     };
     Ok(format!("{}:{}", dialect.capabilities().name, row.text()?))
 }

@@ -107,6 +107,10 @@ const PLANS: &[(&str, &str)] = &[
     (include_str!("../src/queries/sqlite/outbox/skip.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/outbox/sweep.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/outbox/sweep.sql"), "INDEX oncebox_outbox_sent (settled_at<?)"),
+    (include_str!("../src/queries/sqlite/trail/records.sql"), "USING PRIMARY KEY (consumer=? AND key=?)"),
+    (include_str!("../src/queries/sqlite/trail/parked_by_key.sql"), "oncebox_parked_once (consumer=? AND key=?)"),
+    (include_str!("../src/queries/sqlite/trail/outbox_row.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/trail/outbox_after.sql"), "USING INTEGER PRIMARY KEY (rowid>?)"),
 ];
 
 #[tokio::test]

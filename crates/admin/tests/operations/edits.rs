@@ -24,7 +24,7 @@ where
     assert_eq!(edited.changed, ["amount"]);
     let shown = admin.show(row).await.unwrap();
     assert_eq!((shown.id.as_deref(), shown.edited_by), (Some(edited.id.as_str()), Some(edited.audit)));
-    assert_eq!(shown.headers, [("oncebox-supersedes".to_owned(), "old".to_owned())]);
+    assert_eq!(shown.headers, Some(vec![("oncebox-supersedes".to_owned(), "old".to_owned())]));
 
     let log = admin.audit(None, 10).await.unwrap();
     assert_eq!((log.len(), log[0].id, log[0].verb.as_str()), (1, edited.audit, "parked.edit"));

@@ -1,21 +1,27 @@
 //! What operators do, on the operations of `oncebox-admin`: a command never does what a button can't, and the other way
 //! round.
 
+mod follow;
+pub(crate) mod message;
 pub(crate) mod outbox;
 pub(crate) mod parked;
 pub(crate) mod replay;
 pub(crate) mod schema;
+pub(crate) mod screen;
 mod table;
+mod tree;
 
 use std::io::{IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use oncebox::postgres::Postgres;
 use oncebox::sqlite::{Migrate, Sqlite};
+use oncebox::{Code, Timestamp};
 use oncebox_admin::Actor;
 use oncebox_pipeline::file::{Pipeline, ProcessEnvironment, StoreAt};
 use serde::Serialize;
+
+use crate::fault::fault;
 
 /// Where to look, and how to answer.
 #[derive(Clone, Debug, clap::Args)]
@@ -48,7 +54,8 @@ pub(crate) struct By {
 impl By {
     pub(crate) fn actor(&self) -> anyhow::Result<Actor> {
         let user = || std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).ok();
-        let who = self.who.clone().or_else(user).context("nobody is known by USER; say who with --who")?;
+        let nobody = || fault(Code::CommandLine, "cannot tell who acts: USER is not set; say who with --who");
+        let who = self.who.clone().or_else(user).ok_or_else(nobody)?;
         Ok(Actor::new(who, &self.why)?)
     }
 }
@@ -71,9 +78,18 @@ macro_rules! on_store {
 pub(crate) use on_store;
 
 impl At {
+    /// The file, unless the store was named instead.
+    pub(crate) fn pipeline(&self) -> anyhow::Result<Option<Pipeline>> {
+        match self.store {
+            Some(_) => Ok(None),
+            None => Ok(Some(Pipeline::open(&self.file, &ProcessEnvironment)?)),
+        }
+    }
+
     pub(crate) fn place(&self) -> anyhow::Result<(StoreAt, Option<String>)> {
         if let Some(store) = &self.store {
-            let at = StoreAt::parse(store).map_err(|reason| anyhow::anyhow!("cannot read --store: {reason}"))?;
+            let at = StoreAt::parse(store);
+            let at = at.map_err(|reason| fault(Code::Address, format!("cannot read --store: {reason}")))?;
             return Ok((at, self.schema.clone()));
         }
         let pipeline = Pipeline::open(&self.file, &ProcessEnvironment)?;
@@ -84,7 +100,7 @@ impl At {
     pub(crate) async fn open(&self) -> anyhow::Result<AnyStore> {
         Ok(match self.place()? {
             (StoreAt::Sqlite(path), _) => {
-                anyhow::ensure!(std::path::Path::new(&path).exists(), "cannot open {path}: there is no such file");
+                there(&path)?;
                 AnyStore::Sqlite(Sqlite::builder(path).migrate(Migrate::Check).open().await?)
             }
             (StoreAt::Postgres(url), schema) => {
@@ -111,16 +127,36 @@ impl At {
     }
 }
 
+/// Refuses a file of SQLite that is not there: opening it would make an empty one.
+pub(crate) fn there(path: &str) -> anyhow::Result<()> {
+    if Path::new(path).exists() {
+        return Ok(());
+    }
+    let says = format!("cannot open {path}: there is no such file; make the store with `oncebox schema up`");
+    Err(fault(Code::StoreAway, says))
+}
+
 /// Asks before something that can't be undone, unless `yes`.
 #[allow(clippy::print_stderr, reason = "this is where the command talks")]
 pub(crate) fn confirm(yes: bool, what: &str) -> anyhow::Result<()> {
     if yes {
         return Ok(());
     }
-    anyhow::ensure!(std::io::stdin().is_terminal(), "this would {what}; say so with --yes");
+    if !std::io::stdin().is_terminal() {
+        return Err(fault(Code::NotConfirmed, format!("this would {what}; say so with --yes")));
+    }
     eprint!("This will {what}. Type yes to go on: ");
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
-    anyhow::ensure!(answer.trim() == "yes", "nothing was done");
-    Ok(())
+    if answer.trim() == "yes" { Ok(()) } else { Err(fault(Code::NotConfirmed, "nothing was done")) }
+}
+
+/// A count and what is counted.
+pub(crate) fn count(number: u64, one: &str) -> String {
+    format!("{number} {one}{}", if number == 1 { "" } else { "s" })
+}
+
+/// A time for people: to the second.
+pub(crate) fn clock(at: Timestamp) -> String {
+    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }

@@ -1,18 +1,15 @@
 //! `oncebox outbox`: what is to be published, and what a broker refuses.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::Context as _;
-use oncebox::outbox::{Outbox, OutboxStore};
-use oncebox::{Ended, Session, Transaction};
-use serde_json::json;
+use oncebox::Store;
+use oncebox::quarantine::QuarantineStore;
+use oncebox::trail::Trails;
+use oncebox_admin::{Acted, Admin, OutboxListing, OutboxView, WhichRows};
 
+use super::screen::tame;
 use super::table::Table;
-use super::{At, confirm, on_store};
-
-/// How long a look may wait for someone's lock.
-const LOCK_WAIT: Duration = Duration::from_secs(5);
+use super::{At, By, clock, confirm, count, on_store};
 
 /// What is to be published, and what a broker refuses.
 #[derive(Debug, clap::Args)]
@@ -27,6 +24,9 @@ pub(crate) struct Args {
 enum Verb {
     /// Count what is to be published, and list what brokers refused.
     List {
+        /// List everything that is not sent.
+        #[arg(long)]
+        all: bool,
         /// After this row.
         #[arg(long, default_value_t = 0)]
         after: i64,
@@ -34,17 +34,26 @@ enum Verb {
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },
+    /// Show one row, without its payload.
+    Show {
+        /// Its number.
+        row: i64,
+    },
     /// Publish rows that were refused again.
     Retry {
         /// Their numbers.
         #[arg(required = true)]
         rows: Vec<i64>,
+        #[command(flatten)]
+        by: By,
     },
     /// Give up rows that were refused, for good; what waits behind them goes on.
     Skip {
         /// Their numbers.
         #[arg(required = true)]
         rows: Vec<i64>,
+        #[command(flatten)]
+        by: By,
         /// Do not ask.
         #[arg(long)]
         yes: bool,
@@ -53,70 +62,79 @@ enum Verb {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let store = args.at.open().await?;
-    on_store!(store, |store| act(&store, &args.at, args.verb).await)
+    on_store!(store, |store| act(&Admin::new(store), &args.at, args.verb).await)
 }
 
-async fn act<S: OutboxStore>(store: &S, at: &At, verb: Verb) -> anyhow::Result<ExitCode> {
-    let mut tx = store.connect().await?.begin(LOCK_WAIT).await?;
+async fn act<S: QuarantineStore + Store<Tx: Trails>>(
+    admin: &Admin<S>,
+    at: &At,
+    verb: Verb,
+) -> anyhow::Result<ExitCode> {
     match verb {
-        Verb::List { after, limit } => {
-            let backlog = tx.outbox_backlog().await?;
-            let aside = tx.page_aside(after, limit).await?;
-            tx.rollback().await;
-            let rows: Vec<serde_json::Value> = aside
-                .iter()
-                .map(|row| {
-                    let id = row.message.id.as_ref().map(|id| id.as_str());
-                    json!({ "row": row.row, "topic": row.topic, "id": id, "type": row.message.kind, "reason": row.reason,
-                            "since": row.since.to_string() })
-                })
-                .collect();
-            let oldest = backlog.oldest.map(|oldest| oldest.to_string());
-            at.answer(
-                &json!({ "unsent": backlog.unsent, "aside": backlog.aside, "oldest": oldest, "rows": rows }),
-                || {
-                    let since = oldest.as_ref().map(|oldest| format!(", the oldest from {oldest}")).unwrap_or_default();
-                    let mut text = format!("{} to be published{since}; {} set aside\n", backlog.unsent, backlog.aside);
-                    if !aside.is_empty() {
-                        let mut table = Table::new(&["ROW", "TOPIC", "TYPE", "SINCE", "REASON"]);
-                        for row in &aside {
-                            let (number, kind) = (row.row.to_string(), row.message.kind.clone());
-                            table.row(vec![number, row.topic.clone(), kind, row.since.to_string(), row.reason.clone()]);
-                        }
-                        text += &table.text();
-                    }
-                    text
-                },
-            )?;
+        Verb::List { all, after, limit } => {
+            let which = if all { WhichRows::NotSent } else { WhichRows::Aside };
+            let listing = admin.outbox(which, after, limit).await?;
+            at.answer(&listing, || listed(&listing))?;
         }
-        Verb::Retry { rows } => {
-            let done = tx.retry_aside(&rows).await?;
-            ended(tx).await?;
-            told(at, &rows, &done, "to be published again")?;
+        Verb::Show { row } => {
+            let row = admin.outbox_row(row).await?;
+            at.answer(&row, || shown(&row))?;
         }
-        Verb::Skip { rows, yes } => {
-            confirm(yes, &format!("give up {} messages that were never published", rows.len()))?;
-            let done = tx.skip_aside(&rows).await?;
-            ended(tx).await?;
-            told(at, &rows, &done, "given up")?;
+        Verb::Retry { rows, by } => {
+            let acted = admin.retry_outbox(&rows, &by.actor()?).await?;
+            return told(at, acted, "to be published again");
+        }
+        Verb::Skip { rows, by, yes } => {
+            let actor = by.actor()?;
+            confirm(yes, &format!("give up {} that will never be published", count(rows.len() as u64, "message")))?;
+            let acted = admin.skip_outbox(&rows, &actor).await?;
+            return told(at, acted, "given up");
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn ended<T: Transaction>(tx: T) -> anyhow::Result<()> {
-    match tx.commit().await {
-        Ended::Committed(_) => Ok(()),
-        Ended::RolledBack { error, .. } => Err(error).context("nothing was changed"),
-        Ended::Unknown { error, .. } => Err(error).context("it may have been done or not; look again"),
+fn listed(listing: &OutboxListing) -> String {
+    let since = listing.oldest.map(|oldest| format!(", the oldest since {}", clock(oldest))).unwrap_or_default();
+    let mut text = format!("{} to be published{since}; {} set aside\n", listing.unsent, listing.aside);
+    if !listing.rows.is_empty() {
+        let mut table = Table::new(&["ROW", "STATE", "TOPIC", "TYPE", "SINCE", "REASON"]);
+        for row in &listing.rows {
+            let since = clock(row.settled_at.unwrap_or(row.emitted_at));
+            let (number, reason) = (row.row.to_string(), row.reason.clone().unwrap_or_default());
+            table.row(vec![number, row.state.to_owned(), row.topic.clone(), row.kind.clone(), since, reason]);
+        }
+        text += &table.text();
     }
+    text
 }
 
-fn told(at: &At, rows: &[i64], done: &[bool], what: &str) -> anyhow::Result<()> {
-    let count = done.iter().filter(|done| **done).count();
-    let missed: Vec<i64> = rows.iter().zip(done).filter(|(_, done)| !**done).map(|(row, _)| *row).collect();
-    at.answer(&json!({ "done": count, "not_aside": missed }), || {
-        let rest = if missed.is_empty() { String::new() } else { format!("; not set aside: {missed:?}") };
-        format!("{count} {what}{rest}")
-    })
+fn shown(row: &OutboxView) -> String {
+    let lines = [
+        ("row", Some(row.row.to_string())),
+        ("state", Some(row.state.to_owned())),
+        ("topic", Some(row.topic.clone())),
+        ("id", Some(row.id.clone())),
+        ("type", Some(row.kind.clone())),
+        ("order key", row.order_key.clone()),
+        ("emitted at", Some(clock(row.emitted_at))),
+        ("settled at", row.settled_at.map(clock)),
+        ("reason", row.reason.clone()),
+        ("payload", Some(format!("{} bytes", row.payload_bytes))),
+    ];
+    let line = |(name, value): (&str, Option<String>)| Some(format!("{name:<10}  {}\n", tame(&value?)));
+    lines.into_iter().filter_map(line).collect()
+}
+
+/// Fails if there was nothing to do: whoever named a row meant it.
+fn told(at: &At, acted: Acted, what: &str) -> anyhow::Result<ExitCode> {
+    at.answer(&acted, || {
+        let rest = if acted.passed_over == 0 {
+            String::new()
+        } else {
+            format!("; {} not set aside, so nothing was done to them", acted.passed_over)
+        };
+        format!("{} {what}{rest}", acted.done)
+    })?;
+    Ok(if acted.done > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

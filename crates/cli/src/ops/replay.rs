@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use oncebox::replay::ReplayId;
-use oncebox_admin::{Admin, DriveOptions, ReplayView};
+use oncebox_admin::{Admin, ReplayView};
 
 use super::table::Table;
-use super::{At, By, on_store};
+use super::{At, By, clock, follow, on_store};
 
 /// Replays that were started.
 #[derive(Debug, clap::Args)]
@@ -64,6 +64,9 @@ async fn act<S: oncebox::quarantine::QuarantineStore>(
         Verb::List { consumer, limit } => {
             let replays = admin.list_replays(consumer.as_deref(), limit).await?;
             at.answer(&replays, || {
+                if replays.is_empty() {
+                    return "there are no replays".to_owned();
+                }
                 let mut table =
                     Table::new(&["ID", "CONSUMER", "STATE", "REVIVED", "DONE", "FAILED", "LIVE", "WHO", "FILTER"]);
                 for one in &replays {
@@ -78,7 +81,12 @@ async fn act<S: oncebox::quarantine::QuarantineStore>(
             return Ok(ExitCode::SUCCESS);
         }
         Verb::Show { id } => admin.show_replay(ReplayId(id)).await?,
-        Verb::Drive(steer) => admin.drive(ReplayId(steer.id), &steer.by.actor()?, &DriveOptions::default()).await?,
+        Verb::Drive(steer) => {
+            let (replay, actor) = (admin.show_replay(ReplayId(steer.id)).await?, steer.by.actor()?);
+            let replay = follow::follow(&admin, &replay, replay.revived, &actor).await?;
+            at.answer(&replay, || told(&replay))?;
+            return Ok(follow::exit(&replay));
+        }
         Verb::Pause(steer) => admin.pause_replay(ReplayId(steer.id), &steer.by.actor()?).await?,
         Verb::Resume(steer) => admin.resume_replay(ReplayId(steer.id), &steer.by.actor()?).await?,
         Verb::Cancel(steer) => admin.cancel_replay(ReplayId(steer.id), &steer.by.actor()?).await?,
@@ -103,6 +111,6 @@ pub(super) fn told(view: &ReplayView) -> String {
     if let Some(reason) = &view.stop_reason {
         text += &format!("it stopped itself: {reason}\n");
     }
-    text += &format!("filter: {}\nstarted by {} at {}: {}\n", view.filter, view.who, view.created_at, view.why);
+    text += &format!("filter: {}\nstarted by {} at {}: {}\n", view.filter, view.who, clock(view.created_at), view.why);
     text
 }

@@ -7,7 +7,7 @@ use oncebox::sqlite::Sqlite;
 use oncebox_pipeline::file::StoreAt;
 use serde_json::json;
 
-use super::At;
+use super::{At, there};
 
 /// The tables of the store.
 #[derive(Debug, clap::Args)]
@@ -28,18 +28,18 @@ enum Verb {
     Print,
 }
 
-#[allow(clippy::print_stdout, reason = "this is what was asked for")]
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (at, schema) = args.at.place()?;
     let state = match at {
         StoreAt::Sqlite(path) => {
-            let builder = Sqlite::builder(path);
-            if args.verb == Verb::Print {
-                println!("{}", builder.schema_print()?.trim_end());
-                return Ok(ExitCode::SUCCESS);
+            if args.verb == Verb::Check {
+                there(&path)?;
             }
-            if args.verb == Verb::Up {
-                drop(builder.clone().open().await?);
+            let builder = Sqlite::builder(path);
+            match args.verb {
+                Verb::Print => return print(&args.at, &builder.schema_print()?),
+                Verb::Up => drop(builder.clone().open().await?),
+                Verb::Check => {}
             }
             builder.schema_check().await?
         }
@@ -48,24 +48,28 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
                 Some(schema) => Postgres::builder(url).schema(schema),
                 None => Postgres::builder(url),
             };
-            if args.verb == Verb::Print {
-                println!("{}", builder.schema_print()?.trim_end());
-                return Ok(ExitCode::SUCCESS);
-            }
-            if args.verb == Verb::Up {
-                drop(builder.clone().connect().await?);
+            match args.verb {
+                Verb::Print => return print(&args.at, &builder.schema_print()?),
+                Verb::Up => drop(builder.clone().connect().await?),
+                Verb::Check => {}
             }
             builder.schema_check().await?
         }
     };
     let current = state.is_current();
     let answer = json!({ "applied": state.applied, "known": state.known, "current": current });
-    args.at.answer(&answer, || match current {
-        true => format!("the tables are at version {}", state.applied),
-        false => format!(
-            "the tables are at version {} and {} is needed; run `oncebox schema up`",
-            state.applied, state.known
-        ),
+    args.at.answer(&answer, || match (current, state.applied) {
+        (true, applied) => format!("the tables are at version {applied}"),
+        (false, 0) => "there are no tables yet; make them with `oncebox schema up`".to_owned(),
+        (false, applied) => {
+            let needed = state.known;
+            format!("the tables are at version {applied} and {needed} is needed; run `oncebox schema up`")
+        }
     })?;
     Ok(if current { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn print(at: &At, script: &str) -> anyhow::Result<ExitCode> {
+    at.answer(&json!({ "sql": script }), || script.to_owned())?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -85,6 +85,23 @@ impl Key {
         Self::raw(TAG_HASH, &digest)
     }
 
+    /// The keys that are [shown](fmt::Display) so: an id, or the digits that stand for parts and hashes. Empty for an empty
+    /// text.
+    pub fn shown_as(text: &str) -> Vec<Self> {
+        let mut keys: Vec<Self> = Self::id(text).into_iter().collect();
+        let digits = text.as_bytes().chunks(2).map(|pair| {
+            let pair = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
+            u8::from_str_radix(pair, 16).ok().filter(|_| pair.bytes().all(|b| b.is_ascii_hexdigit()))
+        });
+        if let Some(bytes) = digits.collect::<Option<Vec<u8>>>() {
+            for tag in [TAG_PARTS, TAG_HASH] {
+                let stored: Vec<u8> = std::iter::once(tag).chain(bytes.iter().copied()).collect();
+                keys.extend(Self::from_stored(stored));
+            }
+        }
+        keys
+    }
+
     /// The stored form.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -196,6 +213,20 @@ mod tests {
         assert_eq!(key.to_string(), lower);
         assert_ne!(key, Key::id(&lower.to_uppercase()).unwrap());
         assert_ne!(key, Key::id(&lower.replace('-', "")).unwrap());
+    }
+
+    #[test]
+    fn what_is_shown_of_a_key_finds_it_again() {
+        let keys = [
+            Key::id("018f9c2e-7d5a-7b3c-9d1e-2f3a4b5c6d7e"),
+            Key::id("order-7"),
+            Key::id(&"x".repeat(65)),
+            Key::parts([&b"a"[..], b"b"]),
+        ];
+        for key in keys.map(Result::unwrap) {
+            assert!(Key::shown_as(&key.to_string()).contains(&key), "{key}");
+        }
+        assert!(Key::shown_as("").is_empty());
     }
 
     #[test]

@@ -108,6 +108,24 @@ impl Template {
         Key::parts(values.iter().map(String::as_bytes))
     }
 
+    /// The key of a message that fills the template to this text. A hole ends where the literal after it begins first;
+    /// `None`: it does not fit, or two holes stand side by side, and nobody knows where one ends.
+    pub fn key_of_text(&self, text: &str) -> Option<Key> {
+        let (mut parts, mut rest) = (Vec::new(), text);
+        for (at, piece) in self.pieces.iter().enumerate() {
+            let length = match (piece, self.pieces.get(at + 1)) {
+                (Piece::Literal(literal), _) => rest.starts_with(literal.as_str()).then_some(literal.len())?,
+                (Piece::Hole { .. }, None) => rest.len(),
+                (Piece::Hole { .. }, Some(Piece::Literal(next))) => rest.find(next.as_str())?,
+                (Piece::Hole { .. }, Some(Piece::Hole { .. })) => return None,
+            };
+            let (part, after) = rest.split_at(length);
+            parts.push(part.as_bytes());
+            rest = after;
+        }
+        if rest.is_empty() { Key::parts(parts).ok() } else { None }
+    }
+
     /// The filled text, for an order key.
     pub fn text(&self, message: &Message) -> Result<String, KeyError> {
         Ok(self.fill(message)?.concat())
@@ -227,6 +245,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::MessageId;
 
     fn message(payload: serde_json::Value) -> Message {
         Message::new("t").with_json(&payload).unwrap()
@@ -234,6 +253,18 @@ mod tests {
 
     fn key(template: &str, payload: serde_json::Value) -> Result<Key, KeyError> {
         Template::parse(template).unwrap().key(&message(payload))
+    }
+
+    #[test]
+    fn a_filled_text_leads_back_to_its_key() {
+        let template = Template::parse("Order:{order}:{@id}").unwrap();
+        let message = Message::new("t").with_id(MessageId::new("m:1").unwrap());
+        let message = message.with_json(&serde_json::json!({ "order": 7 })).unwrap();
+        assert_eq!(template.key_of_text("Order:7:m:1"), Some(template.key(&message).unwrap()));
+        for text in ["Order:7", "Order::m", "order:7:m", ""] {
+            assert_eq!(template.key_of_text(text), None, "{text}");
+        }
+        assert_eq!(Template::parse("{a}{b}").unwrap().key_of_text("xy"), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use oncebox_core::ConsumerStore;
 use oncebox_core::source::Order;
-use oncebox_core::{Clock, ConsumerName, Source, SourceError, StoreError, StoreErrorKind, planted};
+use oncebox_core::{Clock, Code, ConsumerName, Source, SourceError, StoreError, StoreErrorKind, planted};
 use tokio::sync::{RwLock, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
@@ -127,6 +127,18 @@ pub enum RunError {
         /// What happened.
         reason: String,
     },
+}
+
+impl RunError {
+    /// The page that tells an operator what to do.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Start(_) => Code::ConsumerStart,
+            Self::Store { error, .. } => error.code(),
+            Self::Source { error, .. } => error.code(),
+            Self::Stopped { .. } => Code::ConsumerStopped,
+        }
+    }
 }
 
 impl<S: ConsumerStore> Engine<S, ParkedSource<S>> {
@@ -274,7 +286,7 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
         let ended = async {
             while let Some(ended) = tasks.join_next().await {
                 if let Err(error) = ended {
-                    tracing::error!(consumer = %self.name, "a task of the consumer broke down: {error}");
+                    tracing::error!(code = %Code::TaskBroke, consumer = %self.name, "a task of the consumer broke down: {error}");
                 }
             }
         };
@@ -282,7 +294,7 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
             Ok(()) => Drained::Clean,
             Err(_) => {
                 // Transactions run in tasks of their own, so none is cancelled half-way by dropping these.
-                tracing::warn!(consumer = %self.name, "not drained in {:?}; what is in hand comes again", self.bounds.drain_deadline);
+                tracing::warn!(code = %Code::NotDrained, consumer = %self.name, "not drained in {:?}; what is in hand comes again", self.bounds.drain_deadline);
                 Drained::DeadlinePassed
             }
         }
@@ -300,7 +312,7 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
 
     /// Stops the consumer because of something that only a person can mend.
     pub(super) fn fail(&self, reason: String) {
-        tracing::error!(consumer = %self.name, "consumer stops: {reason}");
+        tracing::error!(code = %Code::ConsumerStopped, consumer = %self.name, "consumer stops: {reason}");
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
         self.stop.set();
     }
@@ -363,7 +375,7 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
             match self.store.resolve(&doubt).await {
                 Ok(()) => return true,
                 Err(error) => {
-                    tracing::warn!(consumer = %self.name, "an unknown commit is still in doubt: {error}");
+                    tracing::warn!(code = %error.code(), consumer = %self.name, "an unknown commit is still in doubt: {error}");
                     if self.wait_for_store(error, lost).await.is_none() {
                         return false;
                     }

@@ -60,7 +60,7 @@ pub(super) async fn run<S: ConsumerStore, Src: Source<S>>(
             Ok(()) => failing = false,
             Err(error) if !failing => {
                 failing = true;
-                tracing::warn!(consumer = %engine.name, "leases not extended; what is in hand may come again: {error}");
+                tracing::warn!(code = %error.code(), consumer = %engine.name, "leases not extended; what is in hand may come again: {error}");
             }
             Err(_) => {}
         }

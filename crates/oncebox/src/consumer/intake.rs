@@ -76,7 +76,7 @@ pub(super) async fn run<S: ConsumerStore, Src: Source<S>>(
             }
             Err(error) => {
                 if failing.is_none() {
-                    tracing::warn!(consumer = %engine.name, "waiting for the source: {error}");
+                    tracing::warn!(code = %error.code(), consumer = %engine.name, "waiting for the source: {error}");
                     engine.stats.set_waiting_for(Some(error.to_string()));
                 }
                 tokio::select! {

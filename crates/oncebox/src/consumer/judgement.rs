@@ -9,7 +9,7 @@ use std::time::Duration;
 use oncebox_core::ConsumerStore;
 use oncebox_core::crashpoint::crashpoint;
 use oncebox_core::parked::{Verdict, Waits};
-use oncebox_core::{Class, Failure, Source, StoreError, StoreErrorKind};
+use oncebox_core::{Class, Code, Failure, Source, StoreError, StoreErrorKind};
 use tokio::time::Instant;
 
 use super::bounds::backoff;
@@ -53,7 +53,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
         let (label, class) = (work.delivery.message.label().to_string(), verdict.class);
         match verdict.waits {
             Waits::Person => tracing::warn!(
-                consumer = %self.engine.name, message = %label, attempts = verdict.attempts, ?class,
+                code = %Code::MessageDead, consumer = %self.engine.name, message = %label, attempts = verdict.attempts, ?class,
                 "cannot handle message {label}; it is parked until someone looks at it: {failure}"
             ),
             waits => tracing::info!(
@@ -71,7 +71,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             Failed::Own => None,
             Failed::Opened(pause) => {
                 Stats::add(&engine.stats.breaker_opened, 1);
-                tracing::warn!(consumer = %engine.name, "most messages fail; pausing, and trying one at a time: {failure}");
+                tracing::warn!(code = %Code::MostFail, consumer = %engine.name, "most messages fail; pausing, and trying one at a time: {failure}");
                 engine.stats.set_waiting_for(Some(format!("most messages fail: {failure}")));
                 Some(pause)
             }
@@ -123,7 +123,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
         if self.held_back_said.is_none_or(|said| said.elapsed() >= SAY_AGAIN) {
             self.held_back_said = Some(Instant::now());
             tracing::warn!(
-                consumer = %self.engine.name, message = %first.delivery.message.label(),
+                code = %Code::KeyFull, consumer = %self.engine.name, message = %first.delivery.message.label(),
                 "{} messages of one order key are parked, which is as many as may be; what follows stays with its source \
                  until someone looks at the first of them", self.engine.bounds.parked_per_key_max
             );
@@ -145,7 +145,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
                 Ok(ended) => ended,
                 Err(error) => {
                     // Nothing was settled: it comes again when its lease runs out.
-                    tracing::error!(consumer = %self.engine.name, "a task that parks a message broke down: {error}");
+                    tracing::error!(code = %Code::TaskBroke, consumer = %self.engine.name, "a task that parks a message broke down: {error}");
                     return self.block(order_key);
                 }
             };
@@ -231,7 +231,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
                 None
             }
             _ => {
-                tracing::warn!(consumer = %self.engine.name, "cannot park a message, so it stays with its source: {error}");
+                tracing::warn!(code = %error.code(), consumer = %self.engine.name, "cannot park a message, so it stays with its source: {error}");
                 self.send_back(work, SENT_BACK_FOR, Some(error.to_string())).await;
                 None
             }

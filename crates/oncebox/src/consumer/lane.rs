@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_core::ConsumerStore;
-use oncebox_core::{Class, Failure, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind, planted};
+use oncebox_core::{Class, Code, Failure, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind, planted};
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
@@ -248,7 +248,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             }
             End::Unknown { doubt, error, fates } => {
                 Stats::add(&self.engine.stats.unknown_commits, 1);
-                tracing::warn!(consumer = %self.engine.name, "a commit's answer was lost; looking each key up: {error}");
+                tracing::warn!(code = %Code::CommitUnknown, consumer = %self.engine.name, "a commit's answer was lost; looking each key up: {error}");
                 if planted::is("unknown-as-done") {
                     return settle::acknowledge(&self.engine, works).await;
                 }
@@ -275,7 +275,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             Ok(done) => Some(done),
             Err(error) => {
                 // Nothing was settled: the deliveries come again when their leases run out.
-                tracing::error!(consumer = %self.engine.name, "a transaction's task broke down: {error}");
+                tracing::error!(code = %Code::TaskBroke, consumer = %self.engine.name, "a transaction's task broke down: {error}");
                 let from = self.engine.next_wave();
                 self.blocked.extend(order_keys.into_iter().map(|key| (key, from)));
                 None

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use oncebox_core::Clock;
+use oncebox_core::{Clock, Code};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -42,6 +42,7 @@ impl Outage {
         let is_first = self.waiting.fetch_add(1, SeqCst) == 0;
         if is_first {
             tracing::warn!(
+                code = %Code::StoreAway,
                 consumer,
                 "waiting for the store; what is in hand is held, nothing more is received: {what}"
             );

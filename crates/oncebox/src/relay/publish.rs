@@ -85,7 +85,7 @@ fn failed<'b, S, K>(
     match error.kind() {
         SinkErrorKind::Refused => {
             let label = row.outgoing.message.label().to_string();
-            tracing::warn!(topic, "cannot publish message {label}; it is set aside until someone looks at it: {error}");
+            tracing::warn!(code = %error.code(), topic, "cannot publish message {label}; it is set aside until someone looks at it: {error}");
             settled.refused.push((row.receipt, error.reason().to_owned()));
         }
         kind => {
@@ -93,7 +93,7 @@ fn failed<'b, S, K>(
             held_up.by_topic(row);
             let cause = if kind == SinkErrorKind::Unavailable { Cause::Away } else { Cause::Own };
             if shared.pauses.failed(topic, cause) == Failing::New {
-                tracing::warn!(topic, "cannot publish to {topic}; its messages wait in the outbox: {error}");
+                tracing::warn!(code = %error.code(), topic, "cannot publish to {topic}; its messages wait in the outbox: {error}");
                 shared.stats.set_waiting_for(Some(error.to_string()));
             }
         }

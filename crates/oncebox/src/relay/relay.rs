@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use oncebox_core::outbox::{KeepSent, OutboxStore};
 use oncebox_core::queue::{LaneRequest, QueueStore};
-use oncebox_core::{Clock, Sink, SinkError, SinkErrorKind, StoreError, StoreErrorKind, SystemClock, planted};
+use oncebox_core::{Clock, Code, Sink, SinkError, SinkErrorKind, StoreError, StoreErrorKind, SystemClock, planted};
 use tokio::task::JoinSet;
 
 use super::bounds::RelayBounds;
@@ -65,6 +65,18 @@ pub enum RelayError {
     Broken(String),
 }
 
+impl RelayError {
+    /// The page that tells an operator what to do.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Bounds(_) | Self::Stopped(_) => Code::RelayStopped,
+            Self::Store(error) => error.code(),
+            Self::Sink(error) => error.code(),
+            Self::Broken(_) => Code::TaskBroke,
+        }
+    }
+}
+
 /// What the tasks of one running relay share.
 pub(super) struct Shared<S, K> {
     pub(super) store: S,
@@ -93,7 +105,7 @@ impl Failed {
         if !matches!(error.kind(), Configuration | Corrupt | Breached) || planted::is("relay-waits-for-ever") {
             return Some(error);
         }
-        tracing::error!("the relay stops, and messages wait in the outbox: {error}");
+        tracing::error!(code = %Code::RelayStopped, "the relay stops, and messages wait in the outbox: {error}");
         self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         self.is_there.set();
         None
@@ -169,7 +181,7 @@ impl<S: OutboxStore + QueueStore, K: Sink> Relay<S, K> {
                 }
                 Err(error) if error.kind() == SinkErrorKind::Unavailable => {
                     if pause == first {
-                        tracing::warn!("the relay waits for its broker, and messages wait in the outbox: {error}");
+                        tracing::warn!(code = %error.code(), "the relay waits for its broker, and messages wait in the outbox: {error}");
                     }
                     self.stats.set_waiting_for(Some(error.to_string()));
                 }
@@ -237,7 +249,7 @@ impl<S: OutboxStore + QueueStore, K: Sink> Relay<S, K> {
             Ok(()) => Drained::Clean,
             Err(_) => {
                 let deadline = shared.bounds.drain_deadline;
-                tracing::warn!("the relay did not finish in {deadline:?}; what is in hand is published again");
+                tracing::warn!(code = %Code::NotDrained, "the relay did not finish in {deadline:?}; what is in hand is published again");
                 Drained::DeadlinePassed
             }
         };

@@ -221,7 +221,7 @@ impl<S: OutboxStore, K: Sink> Worker<S, K> {
             return tokio::time::sleep(STORE_AWAY.0).await;
         }
         if self.away.is_zero() {
-            tracing::warn!("the outbox cannot be read; trying again: {error}");
+            tracing::warn!(code = %error.code(), "the outbox cannot be read; trying again: {error}");
         }
         self.away = (self.away * 2).clamp(STORE_AWAY.0, STORE_AWAY.1);
         shared.stats.set_waiting_for(Some(error.to_string()));

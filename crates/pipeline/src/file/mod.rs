@@ -11,6 +11,7 @@ mod table;
 use std::fmt;
 use std::path::Path;
 
+use oncebox::Code;
 use toml::de::DeTable;
 
 pub use self::consumer::{ConsumerSpec, Emit, On, RetrySpec, StartSpec};
@@ -175,6 +176,16 @@ pub enum FileError {
     Mistakes(#[from] Mistakes),
 }
 
+impl FileError {
+    /// The page that tells an operator what to do.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Unreadable { .. } => Code::FileUnusable,
+            Self::Mistakes(_) => Code::FileMistakes,
+        }
+    }
+}
+
 fn read(root: &Table<'_>) -> Option<Pipeline> {
     let store = root.required("store").and_then(|field| read_store(&field));
     let consumers: Vec<ConsumerSpec> = match root.field("consumer") {
@@ -198,7 +209,7 @@ fn read(root: &Table<'_>) -> Option<Pipeline> {
     }
     let emits = consumers.iter().flat_map(|consumer| &consumer.on).any(|on| !on.emit.is_empty());
     if emits && root.field("relay").is_none() {
-        tracing::warn!("the file emits messages and has no [relay]: they wait in the outbox until one runs");
+        tracing::warn!(code = %Code::NoRelay, "the file emits messages and has no [relay]: they wait in the outbox until one runs");
     }
     root.finish();
     Some(Pipeline { store: store?, consumers, relay, kafka })

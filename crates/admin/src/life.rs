@@ -1,0 +1,326 @@
+//! One message's whole life, as far as it is still known: what became of it at each consumer, where copies of it wait,
+//! what it emitted, which replays it was in, and what operators did to it.
+//!
+//! Nothing here holds a payload or the value of a header.
+
+use std::collections::BTreeSet;
+
+use oncebox_core::audit::{AuditEntry, Audits};
+use oncebox_core::horizon::{Consumers, KnownConsumer};
+use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore};
+use oncebox_core::replay::ReplayId;
+use oncebox_core::trail::{TrailOutbox, TrailQueued, TrailRecord, Trails, WhichOutbox};
+use oncebox_core::{Key, OutcomeKind, Store, Timestamp};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::admin::Admin;
+use crate::error::Error;
+use crate::outbox::OutboxView;
+use crate::replay::ReplayView;
+use crate::view::{ParkedView, maybe_time, time};
+
+/// Of each kind of trace, so many are shown: a message has a handful.
+const TRACES_MAX: usize = 100;
+
+/// So many entries of the audit log are looked at: the newest.
+const ENTRIES_MAX: usize = 2_000;
+
+/// So many of them at a time.
+const ENTRIES_PAGE: usize = 200;
+
+/// Which message is looked for: by its id, by keys, or both.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sought {
+    id: Option<String>,
+    keys: Vec<Key>,
+}
+
+impl Sought {
+    /// The message with this id. Consumers that find messages by id have its record under it; where ids are unique within
+    /// a producer only, name that producer.
+    pub fn id(id: &str, source: Option<&str>) -> Self {
+        let mut keys: Vec<Key> = Key::id(id).into_iter().collect();
+        keys.extend(source.and_then(|source| Key::parts([source.as_bytes(), id.as_bytes()]).ok()));
+        Self { id: Some(id.to_owned()), keys }
+    }
+
+    /// The message under one of these keys.
+    pub fn keys(keys: Vec<Key>) -> Self {
+        Self { id: None, keys }
+    }
+
+    fn with(&mut self, key: Key) {
+        if !self.keys.contains(&key) {
+            self.keys.push(key);
+        }
+    }
+
+    /// Its keys, as they stand in the inbox: a second key that catches a business duplicate has its own namespace.
+    fn all_keys(&self) -> Vec<Key> {
+        let business = self.keys.iter().filter_map(|key| Key::parts([&b"business"[..], key.as_bytes()]).ok());
+        self.keys.iter().cloned().chain(business).collect()
+    }
+}
+
+/// What is still known of a message.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Life {
+    /// Whether anything is.
+    pub known: bool,
+    /// Its id, where one was given or found.
+    pub id: Option<String>,
+    /// What it says it is, where a copy of it is left.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    /// At each consumer.
+    pub consumers: Vec<LifeAt>,
+    /// Copies in the queues of the store.
+    pub queued: Vec<QueuedView>,
+    /// The message itself, on its way out.
+    pub outbox: Vec<OutboxView>,
+    /// What its handlers emitted, as long as the rows are there.
+    pub emitted: Vec<OutboxView>,
+    /// The replays that revived it last.
+    pub replays: Vec<ReplayView>,
+    /// What operators did to it, the newest first.
+    pub actions: Vec<Deeds>,
+}
+
+/// What became of a message at one consumer.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct LifeAt {
+    /// The consumer; `*` for the records that consumers with global keys share.
+    pub consumer: String,
+    /// What the inbox remembers.
+    pub records: Vec<RecordView>,
+    /// What is parked.
+    pub parked: Vec<ParkedView>,
+    /// Up to when its records were deleted; `None`: none ever was.
+    #[serde(serialize_with = "maybe_time")]
+    pub horizon: Option<Timestamp>,
+}
+
+/// What the inbox remembers of a message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RecordView {
+    /// How it ended: `applied`, `rejected`, `already_applied`, `stale`, `same_version`, or `parked`.
+    pub outcome: &'static str,
+    /// When.
+    #[serde(serialize_with = "time")]
+    pub at: Timestamp,
+    /// Under which key.
+    pub key: String,
+    /// Why it was rejected.
+    pub reason: Option<String>,
+}
+
+/// A copy in a queue of the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct QueuedView {
+    /// The queue.
+    pub queue: String,
+    /// Its number there.
+    pub row: i64,
+    /// When it was added.
+    #[serde(serialize_with = "time")]
+    pub received_at: Timestamp,
+    /// When it can be delivered, or until when it is in hand; `None`: it is processed.
+    #[serde(serialize_with = "maybe_time")]
+    pub visible_at: Option<Timestamp>,
+    /// How often it was delivered.
+    pub deliveries: u64,
+    /// Why it was released last.
+    pub error: Option<String>,
+}
+
+/// What an operator did to a message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Deeds {
+    /// The number of its entry in the audit log.
+    pub entry: i64,
+    /// When.
+    #[serde(serialize_with = "time")]
+    pub at: Timestamp,
+    /// What.
+    pub verb: String,
+    /// Who.
+    pub who: String,
+    /// Why.
+    pub why: String,
+    /// To how many messages at once.
+    pub messages: u64,
+    /// By which replay.
+    pub replay: Option<i64>,
+    /// An edit: the message that took its place, or whose place it took.
+    pub linked: Option<String>,
+}
+
+impl<S: QuarantineStore + Store<Tx: Trails>> Admin<S> {
+    /// What is still known of a message, at all consumers or at one. Changes nothing.
+    pub async fn message(&self, mut sought: Sought, consumer: Option<&str>) -> Result<Life, Error> {
+        let only = match consumer {
+            Some(name) => Some(self.consumer(name).await?.id),
+            None => None,
+        };
+        let mut tx = self.begin().await?;
+        let consumers = tx.consumers().await?;
+        let queued = match &sought.id {
+            Some(id) => tx.trail_queued(id, TRACES_MAX).await?,
+            None => Vec::new(),
+        };
+        if let Some(id) = sought.id.clone() {
+            for source in queued.iter().filter_map(|copy| copy.source.as_deref()) {
+                sought.keys.extend(Key::parts([source.as_bytes(), id.as_bytes()]).ok());
+            }
+        }
+        let mut parked = Vec::new();
+        for row in tx.trail_parked(&sought.all_keys(), sought.id.as_deref(), TRACES_MAX).await? {
+            parked.extend(tx.parked(row).await?);
+        }
+        parked.retain(|row: &ParkedRow| only.is_none_or(|only| row.consumer == only));
+        for row in &parked {
+            // A key that is made of more than the id: its record is found now.
+            sought.with(row.key.clone());
+            let id = row.message.id.as_ref().map(|id| id.as_str().to_owned());
+            sought.id = sought.id.take().or(id);
+        }
+        let mut records = tx.trail_records(&sought.all_keys()).await?;
+        records.retain(|record| only.is_none_or(|only| record.consumer == only || record.consumer.0 == 0));
+        let (mut outbox, mut emitted) = (Vec::new(), Vec::new());
+        if let Some(id) = &sought.id {
+            outbox = tx.trail_outbox(WhichOutbox::Id(id), TRACES_MAX).await?;
+            emitted = tx.trail_outbox(WhichOutbox::CausedBy(id), TRACES_MAX).await?;
+        }
+        self.end(tx).await;
+        let actions = self.deeds(sought.id.as_deref(), &parked).await?;
+        let mut replays = Vec::new();
+        for id in parked.iter().filter_map(|row| row.replay).collect::<BTreeSet<ReplayId>>() {
+            replays.push(self.show_replay(id).await?);
+        }
+        let kind = kind(&parked, &queued, &outbox);
+        let consumers = consumers.iter().filter(|known| only.is_none_or(|only| known.id == only || known.id.0 == 0));
+        let consumers: Vec<LifeAt> = consumers
+            .map(|known| at(known, &records, &parked))
+            .filter(|at| at.consumer != "*" || !at.records.is_empty())
+            .collect();
+        let is_known = |at: &LifeAt| !at.records.is_empty() || !at.parked.is_empty();
+        let known = consumers.iter().any(is_known)
+            || !(queued.is_empty() && outbox.is_empty() && emitted.is_empty() && actions.is_empty());
+        Ok(Life {
+            known,
+            id: sought.id,
+            kind,
+            consumers,
+            queued: queued.into_iter().map(QueuedView::new).collect(),
+            outbox: outbox.into_iter().map(OutboxView::new).collect(),
+            emitted: emitted.into_iter().map(OutboxView::new).collect(),
+            replays,
+            actions,
+        })
+    }
+
+    /// What operators did to a message: entries that name its id, or the row that it is or was parked in.
+    async fn deeds(&self, id: Option<&str>, parked: &[ParkedRow]) -> Result<Vec<Deeds>, Error> {
+        let mut about = About { id, rows: parked.iter().map(|row| row.row).collect(), replays: BTreeSet::new() };
+        about.replays.extend(parked.iter().filter_map(|row| row.replay));
+        let (mut deeds, mut before) = (Vec::new(), None);
+        for _ in 0..ENTRIES_MAX / ENTRIES_PAGE {
+            let mut tx = self.begin().await?;
+            let entries = tx.audit_log(before, ENTRIES_PAGE).await?;
+            self.end(tx).await;
+            let Some(oldest) = entries.last() else { break };
+            before = Some(oldest.id);
+            deeds.extend(entries.into_iter().filter_map(|entry| about.read(entry)));
+        }
+        Ok(deeds)
+    }
+}
+
+/// What an entry of the audit log must name to be about a message.
+struct About<'a> {
+    id: Option<&'a str>,
+    /// Rows that it is parked in, or was.
+    rows: BTreeSet<i64>,
+    replays: BTreeSet<ReplayId>,
+}
+
+impl About<'_> {
+    /// The entry, if it is about the message. Entries come newest first: the last one to name the message tells its row,
+    /// by which the ones before know it.
+    fn read(&mut self, entry: AuditEntry) -> Option<Deeds> {
+        let AuditEntry { id: number, at, action } = entry;
+        let detail: Value = serde_json::from_str(&action.detail).ok()?;
+        let is_parked = action.verb.starts_with("parked.");
+        let named = |value: &Value| self.id.is_some() && value.as_str() == self.id;
+        let is_old = named(&detail["supersedes"]);
+        let is_new = is_parked && named(&detail["id"]);
+        let listed = detail["messages"].as_array().into_iter().flatten().find(|one| named(&one["id"]));
+        let mut found = is_old || is_new || listed.is_some();
+        let row = listed.map_or(&detail["row"], |one| &one["row"]).as_i64();
+        if is_parked && found {
+            self.rows.extend(row);
+        }
+        if is_parked {
+            let rows = detail["rows"].as_array().into_iter().flatten().filter_map(Value::as_i64);
+            found |= rows.chain(detail["row"].as_i64()).any(|row| self.rows.contains(&row));
+        }
+        found |= action.replay.is_some_and(|replay| self.replays.contains(&replay));
+        let linked = if is_old { &detail["id"] } else { &detail["supersedes"] };
+        found.then(|| Deeds {
+            entry: number,
+            at,
+            linked: linked.as_str().map(str::to_owned),
+            verb: action.verb,
+            who: action.who,
+            why: action.why,
+            messages: action.messages,
+            replay: action.replay.map(|replay| replay.0),
+        })
+    }
+}
+
+fn at(known: &KnownConsumer, records: &[TrailRecord], parked: &[ParkedRow]) -> LifeAt {
+    let name = known.name.as_str();
+    let records = records.iter().filter(|record| record.consumer == known.id).map(RecordView::new);
+    let parked = parked.iter().filter(|row| row.consumer == known.id);
+    LifeAt {
+        consumer: name.to_owned(),
+        records: records.collect(),
+        parked: parked.map(|row| ParkedView::new(row, name).without_content()).collect(),
+        horizon: known.horizon,
+    }
+}
+
+fn kind(parked: &[ParkedRow], queued: &[TrailQueued], outbox: &[TrailOutbox]) -> Option<String> {
+    let parked = parked.iter().map(|row| row.message.kind.clone());
+    let queued = queued.iter().map(|copy| copy.kind.clone());
+    parked.chain(queued).chain(outbox.iter().map(|row| row.kind.clone())).next()
+}
+
+impl RecordView {
+    fn new(record: &TrailRecord) -> Self {
+        let outcome = match record.outcome {
+            OutcomeKind::Applied => "applied",
+            OutcomeKind::Rejected => "rejected",
+            OutcomeKind::AlreadyApplied => "already_applied",
+            OutcomeKind::Stale => "stale",
+            OutcomeKind::Parked => "parked",
+            OutcomeKind::SameVersion => "same_version",
+            _ => "other",
+        };
+        Self { outcome, at: record.at, key: record.key.to_string(), reason: record.reason.clone() }
+    }
+}
+
+impl QueuedView {
+    fn new(copy: TrailQueued) -> Self {
+        let TrailQueued { queue, row, received_at, visible_at, deliveries, error, .. } = copy;
+        Self { queue, row, received_at, visible_at, deliveries, error }
+    }
+}

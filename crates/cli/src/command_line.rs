@@ -1,0 +1,76 @@
+//! Reading the command line. What is wrong with it is said in one line.
+
+use std::process::ExitCode;
+
+use clap::error::{Error, ErrorKind};
+use clap::{Command, Parser};
+use oncebox::Code;
+
+use crate::fault;
+
+/// Reads the command line, or says what is wrong with it and answers how to exit.
+pub(crate) fn read<C: Parser>() -> Result<C, ExitCode> {
+    C::try_parse().map_err(|error| match error.kind() {
+        // What was asked for: it goes to stdout and is no error.
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // Whoever reads it has had enough.
+            let _ = error.print();
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            ExitCode::from(2)
+        }
+        _ => {
+            let meant = meant(&C::command(), std::env::args().skip(1));
+            fault::told(&fault::fault(Code::CommandLine, one_line(&error, &meant)))
+        }
+    })
+}
+
+/// The first paragraph of what clap says, its tip, and where to read more. Without what stands between `//` and `@` of an
+/// address: somebody may have written it in the wrong place.
+fn one_line(error: &Error, meant: &str) -> String {
+    let text = error.render().to_string();
+    let mut paragraphs = text.split("\n\n");
+    let first = paragraphs.next().unwrap_or_default().trim_start_matches("error:").trim();
+    let mut says = first.split_whitespace().collect::<Vec<_>>().join(" ");
+    if let Some(tip) = text.lines().find_map(|line| line.trim().strip_prefix("tip:")) {
+        says += &format!("; {}", tip.trim());
+    }
+    says += &format!("; see `{meant} --help`");
+    without_password(&says)
+}
+
+/// The command that was meant, as far as it was understood.
+fn meant(command: &Command, words: impl Iterator<Item = String>) -> String {
+    let (mut at, mut meant) = (command, command.get_name().to_owned());
+    for word in words {
+        if let Some(below) = at.find_subcommand(&word) {
+            meant += &format!(" {word}");
+            at = below;
+        }
+    }
+    meant
+}
+
+fn without_password(text: &str) -> String {
+    let word = |word: &str| match (word.split_once("://"), word.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),
+        _ => word.to_owned(),
+    };
+    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_in_the_wrong_place_is_not_repeated() {
+        assert_eq!(
+            without_password("unexpected argument 'postgres://u:CANARY@h/d' found"),
+            "unexpected argument 'postgres://…@h/d' found"
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! What is said when something went wrong: one line, with the code of its page, and an exit code.
+//!
+//! | exit code | means |
+//! | --- | --- |
+//! | 0 | done |
+//! | 1 | it was tried and failed, or what was asked about is not as it should be |
+//! | 2 | the command line or the file is wrong, and nothing was tried |
+
+use std::error::Error;
+use std::fmt;
+use std::process::ExitCode;
+
+use oncebox::{Code, StoreError};
+use oncebox_pipeline::file::{FileError, Mistakes};
+use oncebox_pipeline::{RunFileError, SendError};
+
+/// An error of the command itself.
+#[derive(Debug)]
+struct Fault {
+    code: Code,
+    says: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.says)
+    }
+}
+
+impl Error for Fault {}
+
+/// An error with a page. `says` is one sentence: what was attempted, on what, what to do; without secrets.
+pub(crate) fn fault(code: Code, says: impl Into<String>) -> anyhow::Error {
+    anyhow::Error::new(Fault { code, says: says.into() })
+}
+
+/// Says what went wrong, and answers how to exit.
+#[allow(clippy::print_stderr, reason = "this is where the command talks")]
+pub(crate) fn told(error: &anyhow::Error) -> ExitCode {
+    let (code, says) = read(error);
+    // A file with several mistakes has a line for each.
+    for line in says.lines() {
+        match code {
+            Some(code) => eprintln!("oncebox: {code}: {line}"),
+            None => eprintln!("oncebox: {line}"),
+        }
+    }
+    if code.is_some_and(|code| is_command_line(code, error)) { ExitCode::from(2) } else { ExitCode::FAILURE }
+}
+
+fn is_command_line(code: Code, error: &anyhow::Error) -> bool {
+    // An export that can't be written to its end was tried.
+    let tried = error.chain().any(|error| matches!(error.downcast_ref(), Some(oncebox_admin::Error::Output(_))));
+    code.number() / 100 == 1 && !tried
+}
+
+/// The code, and one sentence. Errors with a code say all of it themselves; what caused them is for programs.
+fn read(error: &anyhow::Error) -> (Option<Code>, String) {
+    let mut says: Vec<String> = Vec::new();
+    for error in error.chain() {
+        let text = error.to_string();
+        if !says.iter().any(|said| said.contains(&text)) {
+            says.push(text);
+        }
+        if let Some(code) = code(error) {
+            return (Some(code), says.join(": "));
+        }
+    }
+    (None, says.join(": "))
+}
+
+fn code(error: &(dyn Error + 'static)) -> Option<Code> {
+    let ours = error.downcast_ref().map(|error: &Fault| error.code);
+    let ours = ours.or_else(|| error.downcast_ref().map(oncebox_admin::Error::code));
+    let ours = ours.or_else(|| error.downcast_ref().map(StoreError::code));
+    let ours = ours.or_else(|| error.downcast_ref().map(FileError::code));
+    let ours = ours.or_else(|| error.downcast_ref().map(|_: &Mistakes| Code::FileMistakes));
+    let ours = ours.or_else(|| error.downcast_ref().map(RunFileError::code));
+    ours.or_else(|| error.downcast_ref().map(SendError::code))
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+    use oncebox::StoreErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn an_error_with_a_code_is_one_sentence_without_its_causes() {
+        let driver = std::io::Error::other("CANARY");
+        let error = StoreError::new(StoreErrorKind::Unavailable, "connect", "nobody answers").with_source(driver);
+        let chain = Err::<(), _>(error).context("nothing was changed").unwrap_err();
+        assert_eq!(read(&chain), (Some(Code::StoreAway), "nothing was changed: cannot connect: nobody answers".into()));
+    }
+
+    #[test]
+    fn a_cause_that_was_said_already_is_not_said_again() {
+        let error = std::fs::read("/nowhere/at/all").unwrap_err();
+        let says = format!("cannot read it: {error}");
+        let chain = anyhow::Error::new(error).context(says.clone());
+        assert_eq!(read(&chain), (None, says));
+    }
+}

@@ -1,0 +1,86 @@
+//! What verbs answer, with fixed ids and times, and the files that it is compared with.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use regex_lite::{Captures, Regex};
+use serde_json::Value;
+
+/// Whether the files are to be written anew.
+pub(crate) fn written_anew() -> bool {
+    std::env::var_os("ONCEBOX_WRITE_GOLDEN").is_some()
+}
+
+fn folder() -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "tests", "golden"].iter().collect()
+}
+
+/// Compares answers with files, and counts ids as they appear.
+pub(crate) struct Golden {
+    writes: bool,
+    ids: HashMap<String, usize>,
+}
+
+impl Golden {
+    pub(crate) fn new(writes: bool) -> Self {
+        Self { writes, ids: HashMap::new() }
+    }
+
+    /// Compares the text of a verb.
+    pub(crate) fn text(&mut self, name: &str, answer: &str) {
+        let answer = self.fixed(answer);
+        self.compare(&format!("{name}.txt"), &answer);
+    }
+
+    /// Compares the JSON of a verb.
+    pub(crate) fn json(&mut self, name: &str, answer: &str) {
+        assert_eq!(answer.trim_end().lines().count(), 1, "{name}: one line: {answer}");
+        let answer: Value = serde_json::from_str(answer).unwrap_or_else(|error| panic!("{name}: {error}: {answer}"));
+        let answer = self.fixed(&(serde_json::to_string_pretty(&answer).unwrap() + "\n"));
+        self.compare(&format!("{name}.json"), &answer);
+    }
+
+    fn compare(&self, file: &str, answer: &str) {
+        assert!(!answer.contains("CANARY"), "{file} shows a payload: {answer}");
+        let path = folder().join(file);
+        if self.writes {
+            std::fs::write(path, answer).unwrap();
+            return;
+        }
+        let kept = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(answer, kept, "{file} (ONCEBOX_WRITE_GOLDEN=1 writes it anew)");
+    }
+
+    /// With ids that count up from one, and one time for all.
+    fn fixed(&mut self, answer: &str) -> String {
+        let id = Regex::new("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").unwrap();
+        let next = |found: &Captures<'_>| {
+            let known = self.ids.len() + 1;
+            let number = *self.ids.entry(found[0].to_owned()).or_insert(known);
+            format!("018f9c2e-0000-7000-8000-{number:012}")
+        };
+        let answer = id.replace_all(answer, next);
+        let time = Regex::new(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z").unwrap();
+        let answer = time.replace_all(&answer, "2026-01-02T03:04:05Z");
+        // It grows with each migration.
+        let version = Regex::new(r#"(at version |"(?:applied|known)": )\d+"#).unwrap();
+        version.replace_all(&answer, "${1}8").into_owned()
+    }
+}
+
+/// Each documented verb with the answer that is kept for it.
+pub(crate) fn answers() -> Vec<(String, String)> {
+    let mut answers = Vec::new();
+    for file in std::fs::read_dir(folder()).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            // `message-show.discarded` is another case of `message-show`.
+            if !name.contains('.') {
+                answers.push((name.replacen('-', " ", 1), std::fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    answers.sort();
+    answers
+}

@@ -1,0 +1,5 @@
+-- One row of the outbox (primary key), and none more than $1.
+select seq, state, topic, message_id, kind, order_key, emitted_at, settled_at, reason, length(payload)
+from {schema}.outbox
+where seq = $2
+limit $1
