@@ -107,6 +107,10 @@ const PLANS: &[(&str, &str)] = &[
     (include_str!("../src/queries/sqlite/outbox/skip.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/outbox/sweep.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/outbox/sweep.sql"), "INDEX oncebox_outbox_sent (settled_at<?)"),
+    (include_str!("../src/queries/sqlite/counters/write.sql"), "USING PRIMARY KEY (process=? AND part=?)"),
+    (include_str!("../src/queries/sqlite/depths/queue.sql"), "oncebox_queue_visible (queue=? AND visible_at>?)"),
+    (include_str!("../src/queries/sqlite/depths/queue.sql"), "oncebox_queue_visible (queue=? AND visible_at<?)"),
+    (include_str!("../src/queries/sqlite/depths/parked.sql"), "oncebox_parked_paging (consumer=?)"),
 ];
 
 #[tokio::test]
