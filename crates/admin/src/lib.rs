@@ -49,6 +49,7 @@ mod pace;
 mod plan;
 mod replay;
 mod standings;
+mod status;
 mod view;
 
 pub use actor::Actor;
@@ -65,4 +66,5 @@ pub use journal::AuditView;
 pub use meant::Meant;
 pub use plan::{Plan, Planned};
 pub use replay::{ReplayOptions, ReplayView};
+pub use status::{ConsumerStatus, LaneStatus, ProcessStatus, RelayStatus, Status};
 pub use view::ParkedView;

@@ -6,6 +6,7 @@
 mod bench;
 mod demo;
 mod init;
+mod number;
 mod ops;
 mod send;
 mod serve;
@@ -41,6 +42,8 @@ enum Verb {
     Parked(ops::parked::Args),
     /// Replays that were started.
     Replay(ops::replay::Args),
+    /// How the pipeline is.
+    Status(ops::status::Args),
     /// What is to be published.
     Outbox(ops::outbox::Args),
     /// Measure what Oncebox costs, against the same work written by hand.
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Verb::Schema(args) => runtime.block_on(ops::schema::run(args)),
         Verb::Parked(args) => runtime.block_on(ops::parked::run(args)),
         Verb::Replay(args) => runtime.block_on(ops::replay::run(args)),
+        Verb::Status(args) => runtime.block_on(ops::status::run(args)),
         Verb::Outbox(args) => runtime.block_on(ops::outbox::run(args)),
         Verb::Bench(args) => runtime.block_on(bench::run(args)),
         Verb::DemoWorker(args) => runtime.block_on(demo::worker::run(args)).map(|()| ExitCode::SUCCESS),

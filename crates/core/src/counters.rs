@@ -49,6 +49,9 @@ pub trait Counters {
     /// many rows. Safe beside others who do the same.
     fn fold_counters(&mut self, unseen: Duration, max: usize) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
+    /// Adds up the rows of a process that ends, so that it is not taken for one that runs. Safe to repeat.
+    fn end_counters(&mut self, process: Uuid) -> impl Future<Output = Result<(), StoreError>> + Send;
+
     /// All rows. There are as many as processes were seen lately, times their parts, and one more for each part.
     fn read_counters(&mut self) -> impl Future<Output = Result<Counted, StoreError>> + Send;
 }
@@ -123,6 +126,9 @@ pub struct TallyBody {
     /// What it waits for, if it can't go on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<String>,
+    /// When the last of those was seen that were added up, in microseconds since 1970; for stores to fill in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_seen: Option<i64>,
 }
 
 impl TallyBody {
@@ -132,6 +138,7 @@ impl TallyBody {
             let sum = self.counts.entry(name.clone()).or_default();
             *sum = sum.saturating_add(*count);
         }
+        self.last_seen = self.last_seen.max(other.last_seen);
         if self.guarantee.is_none() {
             self.guarantee.clone_from(&other.guarantee);
         }
@@ -159,6 +166,9 @@ pub struct Depth {
     pub messages: Option<u64>,
     /// There are more: counting stopped at [`COUNTED_MAX`](Self::COUNTED_MAX).
     pub is_more: bool,
+    /// It is what waits for this process alone, as in its partitions: what waits for others comes on top.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_share: bool,
     /// How long the oldest that nobody has taken waits; `None`: not known, or there is none.
     pub oldest_seconds: Option<u64>,
 }
@@ -173,6 +183,7 @@ impl Depth {
             place: None,
             messages: Some(rows.min(Self::COUNTED_MAX)),
             is_more: rows > Self::COUNTED_MAX,
+            is_share: false,
             oldest_seconds,
         }
     }
@@ -187,7 +198,7 @@ pub struct Counted {
     pub rows: Vec<CountedRow>,
 }
 
-/// What one process has written about one part.
+/// What one process has written about one part. For those that were added up, `seen_at` is when the last of them was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountedRow {
     /// Who; [`Process::GONE`] for those that were added up.

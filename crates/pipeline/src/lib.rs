@@ -6,6 +6,7 @@ mod backend;
 mod feed;
 pub mod file;
 mod handler;
+pub mod metrics;
 mod outlet;
 mod payload;
 pub mod place;
@@ -13,6 +14,7 @@ mod run;
 mod send;
 pub mod shape;
 pub mod sql;
+mod watching;
 
 pub use run::{Parts, RunFileError, Running, run};
 pub use send::{SendError, send};

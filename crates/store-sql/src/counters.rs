@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use oncebox_core::counters::{Counted, CountedRow, Counters, Part, Process, Tally, TallyBody};
 use oncebox_core::error::StoreError;
+use oncebox_core::time::Timestamp;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
@@ -13,6 +14,9 @@ use crate::counter_queries::CounterQueries;
 use crate::dialect::Dialect;
 use crate::transaction::{SqlTx, bounded};
 use crate::wire::micros;
+
+/// Under which the sums are kept.
+const GONE: &[u8] = &[0; 16];
 
 const WRITE: &str = "write counters";
 const FOLD: &str = "add up counters of processes that are gone";
@@ -35,9 +39,17 @@ impl<D: Dialect> Counters for SqlTx<D> {
     }
 
     async fn fold_counters(&mut self, unseen: Duration, max: usize) -> Result<u64, StoreError> {
+        let (patience, max) = (self.patience(), i64::try_from(max).unwrap_or(i64::MAX));
+        let (queries, now, db) = self.parts();
+        let take = Call::new(FOLD, &queries.counters.take_gone).value(now).value(GONE).value(micros(unseen)).value(max);
+        bounded(patience, fold(db, &queries.counters, now, take)).await
+    }
+
+    async fn end_counters(&mut self, process: Uuid) -> Result<(), StoreError> {
         let patience = self.patience();
         let (queries, now, db) = self.parts();
-        bounded(patience, fold(db, &queries.counters, now, unseen, max)).await
+        let take = Call::new(FOLD, &queries.counters.take_one).value(&process.as_bytes()[..]);
+        bounded(patience, fold(db, &queries.counters, now, take)).await.map(drop)
     }
 
     async fn read_counters(&mut self) -> Result<Counted, StoreError> {
@@ -60,24 +72,21 @@ fn bodies<'t>(tallies: impl IntoIterator<Item = &'t Tally>) -> String {
     Value::Object(parts).to_string()
 }
 
+/// Adds what `take` takes away to the sums; answers how many rows.
 async fn fold(
     db: &mut impl Connection,
     queries: &CounterQueries,
     now: Option<i64>,
-    unseen: Duration,
-    max: usize,
+    take: Call<'_>,
 ) -> Result<u64, StoreError> {
-    let gone_id = &Process::GONE.as_bytes()[..];
-    let max = i64::try_from(max).unwrap_or(i64::MAX);
-    let take = Call::new(FOLD, &queries.take_gone).value(now).value(gone_id).value(micros(unseen)).value(max);
     let gone = take.fetch(db).await?;
     let taken = gone.len() as u64;
     let mut sums: BTreeMap<Part, TallyBody> = BTreeMap::new();
     for row in gone {
         // A part that only a newer version knows is lost to it; it counts for people.
-        if let Some((part, body)) = read_part(row)? {
-            sums.entry(part).or_default().add(&body);
-        }
+        let Some((part, mut body, seen_at)) = read_part(row)? else { continue };
+        body.last_seen = Some(seen_at);
+        sums.entry(part).or_default().add(&body);
     }
     if sums.is_empty() {
         return Ok(taken);
@@ -86,22 +95,23 @@ async fn fold(
         sums.iter().map(|(part, body)| Tally { part: part.clone(), body: body.clone() }).collect()
     };
     let parts = bodies(&tallies(&sums));
-    Call::new(FOLD, &queries.make_sum).value(now).value(gone_id).value(parts.as_str()).execute(db).await?;
-    for row in Call::new(FOLD, &queries.lock_sum).value(gone_id).fetch(db).await? {
-        if let Some((part, earlier)) = read_part(row)?
+    Call::new(FOLD, &queries.make_sum).value(now).value(GONE).value(parts.as_str()).execute(db).await?;
+    for row in Call::new(FOLD, &queries.lock_sum).value(GONE).fetch(db).await? {
+        if let Some((part, earlier, _)) = read_part(row)?
             && let Some(sum) = sums.get_mut(&part)
         {
             sum.add(&earlier);
         }
     }
     let parts = bodies(&tallies(&sums));
-    Call::new(FOLD, &queries.write).value(now).value(gone_id).value(parts.as_str()).execute(db).await?;
+    Call::new(FOLD, &queries.write).value(now).value(GONE).value(parts.as_str()).execute(db).await?;
     Ok(taken)
 }
 
-fn read_part(mut row: Row) -> Result<Option<(Part, TallyBody)>, StoreError> {
-    let (part, body) = (row.text()?, row.text()?);
-    Ok(Part::parse(&part).map(|part| (part, read_body(&body))))
+/// The part, what was written of it, and when.
+fn read_part(mut row: Row) -> Result<Option<(Part, TallyBody, i64)>, StoreError> {
+    let (part, body, seen_at) = (row.text()?, row.text()?, row.int()?);
+    Ok(Part::parse(&part).map(|part| (part, read_body(&body), seen_at)))
 }
 
 /// A body that can't be read counts as none: counters are for people, and must not keep them from seeing the rest.
@@ -117,5 +127,7 @@ fn read(mut row: Row) -> Result<Option<CountedRow>, StoreError> {
     let (began_at, seen_at, body) = (row.time()?, row.time()?, row.text()?);
     let Some(part) = Part::parse(&part) else { return Ok(None) };
     let tally = Tally { part, body: read_body(&body) };
+    let last_seen = tally.body.last_seen.and_then(|micros| Timestamp::from_microsecond(micros).ok());
+    let seen_at = if id == Process::GONE { last_seen.unwrap_or(seen_at) } else { seen_at };
     Ok(Some(CountedRow { process: Process { id, label }, began_at, seen_at, tally }))
 }

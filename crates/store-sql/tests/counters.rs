@@ -86,16 +86,28 @@ async fn processes_that_are_gone_are_added_up_once<S: CounterStore>(store: S, cl
     start(&store, &process("a/1"), &[consumer("invoices", 1)]).await;
     assert_eq!(sum(&store, "invoices").await, (61, 3));
 
+    // One that ends says so.
+    let ending = process("d/4");
+    start(&store, &ending, &[consumer("invoices", 4)]).await;
+    for _ in 0..2 {
+        let mut tx = begin(&store).await;
+        tx.end_counters(ending.id).await.unwrap();
+        commit(tx).await;
+    }
+    assert_eq!(sum(&store, "invoices").await, (65, 3));
+    let ended_at = clock.now();
+
     clock.advance(GONE_AFTER + Duration::from_secs(1));
     for _ in 0..5 {
         fold(&store).await;
     }
-    assert_eq!(sum(&store, "invoices").await, (61, 1), "one row is left, however many processes there were");
+    assert_eq!(sum(&store, "invoices").await, (65, 1), "one row is left, however many processes there were");
     let mut tx = begin(&store).await;
     let counted = tx.read_counters().await.unwrap();
     tx.rollback().await;
     assert_eq!(counted.rows[0].tally.body.guarantee.as_deref(), Some("once"));
     assert_eq!(counted.rows[0].tally.body.in_hand, None);
+    assert_eq!(counted.rows[0].seen_at.as_second(), ended_at.as_second(), "when the last of them was seen");
 }
 
 #[tokio::test]

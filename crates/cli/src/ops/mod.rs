@@ -5,6 +5,7 @@ pub(crate) mod outbox;
 pub(crate) mod parked;
 pub(crate) mod replay;
 pub(crate) mod schema;
+pub(crate) mod status;
 mod table;
 
 use std::io::{IsTerminal as _, Write as _};

@@ -58,35 +58,44 @@ impl Counters for MemoryTx {
     }
 
     async fn fold_counters(&mut self, unseen: Duration, max: usize) -> Result<u64, StoreError> {
-        let (now, before) = (self.store().clock().now(), self.now().saturating_sub(micros(unseen)));
+        let before = self.now().saturating_sub(micros(unseen));
         let db = self.usable("add up counters")?;
-        let is_gone = |row: &CountedRow| row.process.id != Process::GONE && row.seen_at.as_microsecond() < before;
-        let processes: BTreeSet<Uuid> =
-            db.state().counters.values().filter(|row| is_gone(row)).map(|row| row.process.id).collect();
-        let processes: BTreeSet<Uuid> = processes.into_iter().take(max).collect();
-        let gone = db.state().counters.iter().filter(|((process, _), _)| processes.contains(process));
-        let gone: Vec<_> = gone.map(|(key, row)| (key.clone(), row.tally.clone())).collect();
-        for (key, tally) in &gone {
-            let sum_key = (Process::GONE, key.1.clone());
-            let sum = db.state().counters.get(&sum_key).cloned();
-            let mut sum = sum.unwrap_or_else(|| CountedRow {
-                process: Process { id: Process::GONE, label: String::new() },
-                began_at: now,
-                seen_at: now,
-                tally: Tally { part: tally.part.clone(), body: TallyBody::default() },
-            });
-            sum.seen_at = now;
-            sum.tally.body.add(&tally.body);
-            set(db, sum_key, Some(sum));
-            set(db, key.clone(), None);
-        }
-        Ok(gone.len() as u64)
+        let is_gone = |row: &&CountedRow| row.process.id != Process::GONE && row.seen_at.as_microsecond() < before;
+        let processes = db.state().counters.values().filter(is_gone).map(|row| row.process.id);
+        let processes: BTreeSet<Uuid> = processes.collect::<BTreeSet<_>>().into_iter().take(max).collect();
+        Ok(fold(db, &processes))
+    }
+
+    async fn end_counters(&mut self, process: Uuid) -> Result<(), StoreError> {
+        fold(self.usable("add up counters")?, &BTreeSet::from([process]));
+        Ok(())
     }
 
     async fn read_counters(&mut self) -> Result<Counted, StoreError> {
         let now = self.store().clock().now();
         Ok(Counted { now, rows: self.usable("read counters")?.state().counters.values().cloned().collect() })
     }
+}
+
+/// Adds up the rows of these processes; answers how many.
+fn fold(db: &mut MemoryDb, processes: &BTreeSet<Uuid>) -> u64 {
+    let gone = db.state().counters.iter().filter(|((process, _), _)| processes.contains(process));
+    let gone: Vec<_> = gone.map(|(key, row)| (key.clone(), row.clone())).collect();
+    let folded = gone.len() as u64;
+    for (key, row) in gone {
+        let sum_key = (Process::GONE, key.1.clone());
+        let mut sum = db.state().counters.get(&sum_key).cloned().unwrap_or_else(|| CountedRow {
+            process: Process { id: Process::GONE, label: String::new() },
+            began_at: row.began_at,
+            seen_at: row.seen_at,
+            tally: Tally { part: row.tally.part.clone(), body: TallyBody::default() },
+        });
+        sum.seen_at = sum.seen_at.max(row.seen_at);
+        sum.tally.body.add(&row.tally.body);
+        set(db, sum_key, Some(sum));
+        set(db, key, None);
+    }
+    folded
 }
 
 /// How long ago a time was, in whole seconds.

@@ -8,4 +8,4 @@ gone as (
 )
 delete from {schema}.counters
 where process in (select process from gone) and seen_at < (select now from clock) - $3::int8
-returning part, body
+returning part, body, seen_at

@@ -6,4 +6,4 @@ where process in (
     where process <> $2 and seen_at < (select now from clock) - $3
     limit $4
 )
-returning part, body
+returning part, body, seen_at
