@@ -82,7 +82,10 @@ impl Screen {
             return Ok(out.flush()?);
         }
         let up = if self.drawn > 0 { format!("\u{1b}[{}A", self.drawn) } else { String::new() };
-        let body: String = text.lines().map(|line| format!("\u{1b}[2K{line}\n")).collect();
+        // A line that is broken in two would be drawn over in part.
+        let width = terminal_size::terminal_size().map_or(usize::MAX, |(width, _)| width.0.into());
+        let cut = |line: &str| line.chars().take(width).collect::<String>();
+        let body: String = text.lines().map(|line| format!("\u{1b}[2K{}\n", cut(line))).collect();
         self.drawn = text.lines().count();
         // What the last picture had more is wiped.
         write!(out, "{up}{body}\u{1b}[J")?;

@@ -135,7 +135,8 @@ impl<S: ConsumerStore + CounterStore + DepthStore> Counting<S> {
         let mut counter = Counter {
             flush: Flush::new(label(), Arc::clone(&self.clock)),
             rises: overview.consumers.iter().map(|_| Rise::default()).collect(),
-            pause: self.bounds.flush.0,
+            // The first at once: whoever looks sees that it is there.
+            pause: Duration::ZERO,
             flushed: None,
             looked: None,
             folded: None,
