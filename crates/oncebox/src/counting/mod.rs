@@ -10,10 +10,10 @@
 //! On a connection of its own, beside everything else: it slows nobody down, and where it fails nothing else does. A
 //! process that dies loses what it counted since the last flush, a second or so.
 
-mod counting;
 mod flush;
 mod overview;
 mod rise;
+mod task;
 
-pub use counting::{Counting, CountingBounds};
 pub use overview::{InStore, Overview};
+pub use task::{Counting, CountingBounds};

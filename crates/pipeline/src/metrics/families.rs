@@ -40,8 +40,10 @@ const CONSUMER_COUNTERS: &[OfConsumer] = &[
     ("oncebox_leases_lost_total", "Deliveries that were taken over before the message was done.", |s| s.leases_lost),
 ];
 
-/// Counters of the relay.
-const RELAY_COUNTERS: &[(&str, &str, fn(&RelaySnapshot) -> u64)] = &[
+/// A counter of the relay.
+type OfRelay = (&'static str, &'static str, fn(&RelaySnapshot) -> u64);
+
+const RELAY_COUNTERS: &[OfRelay] = &[
     ("oncebox_relay_published_total", "Messages that the broker confirmed.", |s| s.published),
     ("oncebox_relay_failed_total", "Messages that the broker did not confirm, to be published again.", |s| s.failed),
     ("oncebox_relay_refused_total", "Messages that the broker refused; each is set aside for a person.", |s| {
