@@ -51,6 +51,7 @@ mod pace;
 mod plan;
 mod replay;
 mod standings;
+mod status;
 mod view;
 
 pub use actor::Actor;
@@ -69,4 +70,5 @@ pub use meant::Meant;
 pub use outbox::{OutboxListing, OutboxView, WhichRows};
 pub use plan::{Plan, Planned};
 pub use replay::{ReplayOptions, ReplayView};
+pub use status::{ConsumerStatus, LaneStatus, ProcessStatus, RelayStatus, Status};
 pub use view::ParkedView;

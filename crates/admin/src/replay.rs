@@ -266,7 +266,7 @@ impl<S: QuarantineStore> Admin<S> {
         self.show_replay(id).await
     }
 
-    async fn named(&self, found: Vec<(Replay, OnTheirWay)>) -> Result<Vec<ReplayView>, Error> {
+    pub(crate) async fn named(&self, found: Vec<(Replay, OnTheirWay)>) -> Result<Vec<ReplayView>, Error> {
         let consumers = self.consumers().await?;
         let name = |replay: &Replay| {
             let known = consumers.iter().find(|known| known.id == replay.spec.consumer);

@@ -10,6 +10,7 @@ mod explain;
 mod fault;
 mod generated;
 mod init;
+mod number;
 mod ops;
 mod pages;
 mod send;
@@ -46,6 +47,8 @@ enum Verb {
     Parked(ops::parked::Args),
     /// Replays that were started.
     Replay(ops::replay::Args),
+    /// How the pipeline is.
+    Status(ops::status::Args),
     /// What is to be published.
     Outbox(ops::outbox::Args),
     /// One message's whole life.
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Verb::Schema(args) => runtime.block_on(ops::schema::run(args)),
         Verb::Parked(args) => runtime.block_on(ops::parked::run(args)),
         Verb::Replay(args) => runtime.block_on(ops::replay::run(args)),
+        Verb::Status(args) => runtime.block_on(ops::status::run(args)),
         Verb::Outbox(args) => runtime.block_on(ops::outbox::run(args)),
         Verb::Message(args) => runtime.block_on(ops::message::run(args)),
         Verb::Explain(args) => explain::run(&args),

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::counters::Depth;
 use crate::error::{SourceError, StoreError};
 use crate::message::Message;
 use crate::parked::ParkReceipt;
@@ -79,6 +80,12 @@ pub trait Source<S: Store>: Send + Sync + 'static {
 
     /// Keeps deliveries ours for another lease. Those that are lost already are simply not extended.
     fn extend(&self, receipts: &[Arc<Self::Receipt>]) -> impl Future<Output = Result<(), SourceError>> + Send;
+
+    /// What waits at the source and is in nobody's hands, if that can be told cheaply; `None` if it can't. Asked every few
+    /// seconds, beside everything else.
+    fn backlog(&self) -> impl Future<Output = Result<Option<Depth>, SourceError>> + Send {
+        std::future::ready(Ok(None))
+    }
 
     /// Called once at the end, after the last settle: gives back what is held beside deliveries.
     fn close(&self) -> impl Future<Output = ()> + Send {

@@ -9,6 +9,7 @@ use async_nats::jetstream::AckKind;
 use async_nats::jetstream::consumer::{FromConsumer, PullConsumer, pull};
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
+use oncebox_core::counters::Depth;
 use oncebox_core::source::{Order, SourceCapabilities};
 use oncebox_core::{Delivery, Release, Source, SourceError, Store};
 use tokio::time::Instant;
@@ -234,6 +235,18 @@ impl<S: Store> Source<S> for JetStreamSource {
         let until = lease_end(Instant::now(), lease);
         let ours: Vec<_> = receipts.iter().filter(|receipt| receipt.is_ours()).cloned().collect();
         self.tell(EXTEND, AckKind::Progress, ours, |receipt| receipt.extended(until)).await
+    }
+
+    /// What the consumer was not given yet. What it has in hand is not among it.
+    async fn backlog(&self) -> Result<Option<Depth>, SourceError> {
+        let attempted = "ask after";
+        let open = self.opened(attempted)?;
+        if !open.link.is_up() {
+            return Err(Link::down().in_source(self.attempted(attempted)));
+        }
+        let info = open.consumer.get_info().await.map_err(|error| error::consumer(&error.kind()));
+        let info = info.map_err(|trouble| trouble.in_source(self.attempted(attempted)))?;
+        Ok(Some(Depth { messages: Some(info.num_pending), ..Depth::default() }))
     }
 
     async fn close(&self) {

@@ -56,6 +56,7 @@
 
 pub mod consumer;
 mod context;
+pub mod counting;
 mod event;
 mod handler;
 mod own_session;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use oncebox_core::counters::Depth;
 use oncebox_core::crashpoint::crashpoint;
 use oncebox_core::queue::{
     Enqueue, HeldLane, HeldLanes, Keep, LaneRequest, LeaseRequest, Leased, QueueId, QueueSpec, QueueStore, QueueTx,
@@ -330,6 +331,11 @@ impl<S: QueueStore> Source<S> for Queue<S> {
             })
             .await?;
         Ok(())
+    }
+
+    /// Where they wait; whoever looks counts them there.
+    async fn backlog(&self) -> Result<Option<Depth>, SourceError> {
+        Ok(Some(Depth { place: Some(self.spec.to_string()), ..Depth::default() }))
     }
 
     async fn close(&self) {

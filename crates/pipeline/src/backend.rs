@@ -3,6 +3,8 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use oncebox::counters::CounterStore;
+use oncebox::depths::DepthStore;
 use oncebox::postgres::Postgres;
 use oncebox::queue::QueueStore;
 use oncebox::sqlite::Sqlite;
@@ -34,7 +36,7 @@ pub(crate) struct Parameter {
 }
 
 /// A store that statements of a file can run on.
-pub(crate) trait Backend: QueueStore {
+pub(crate) trait Backend: QueueStore + CounterStore + DepthStore {
     /// Shows a statement to the server, which finds what is wrong with it.
     fn prepare(db: &mut Db<Self>, statement: &Statement) -> impl Future<Output = Result<Prepared, sqlx::Error>> + Send;
 

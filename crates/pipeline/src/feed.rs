@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncebox::counters::Depth;
 #[cfg(feature = "brokers")]
 use oncebox::kafka::{KafkaReceipt, KafkaSource, Start};
 #[cfg(feature = "brokers")]
@@ -195,6 +196,10 @@ impl<S: QueueStore> Source<S> for Feed<S> {
 
     async fn extend(&self, receipts: &[Arc<FeedReceipt>]) -> Result<(), SourceError> {
         whichever!(self, |source, pick, _wrap| Source::<S>::extend(source.as_ref(), &shared(receipts, pick)).await)
+    }
+
+    async fn backlog(&self) -> Result<Option<Depth>, SourceError> {
+        whichever!(self, |source, _pick, _wrap| Source::<S>::backlog(source.as_ref()).await)
     }
 
     async fn close(&self) {

@@ -7,6 +7,7 @@ mod feed;
 pub mod file;
 mod handler;
 mod judging;
+pub mod metrics;
 mod outlet;
 mod payload;
 pub mod place;
@@ -14,6 +15,7 @@ mod run;
 mod send;
 pub mod shape;
 pub mod sql;
+mod watching;
 
 pub use run::{Parts, RunFileError, Running, run};
 pub use send::{SendError, send};

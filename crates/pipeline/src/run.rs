@@ -17,6 +17,7 @@ use crate::feed::Feed;
 use crate::file::{ConsumerSpec, Mistake, Mistakes, Pipeline, StoreAt, StoreSpec};
 use crate::handler::{self, Ready};
 use crate::outlet::Outlet;
+use crate::watching::Watching;
 
 /// How long the check of a statement may wait for someone's lock.
 const CHECK: Duration = Duration::from_secs(5);
@@ -43,6 +44,12 @@ pub enum RunFileError {
         /// The file with the statements.
         file: String,
         /// Why.
+        reason: String,
+    },
+    /// The address for metrics can't be had.
+    #[error("{reason}")]
+    Metrics {
+        /// Which, and why.
         reason: String,
     },
     /// A part ended with an error; the others were told to stop.
@@ -164,6 +171,7 @@ async fn run_on<S: Backend>(
     if parts == Parts::Nothing {
         return Ok(());
     }
+    let watching = Watching::start(&store, pipeline, &consumers, relay.as_ref()).await?;
     started(&Running {
         consumers: consumers.iter().map(|(name, consumer)| (name.clone(), consumer.stats())).collect(),
         relay: relay.as_ref().map(Relay::stats),
@@ -208,6 +216,7 @@ async fn run_on<S: Backend>(
         let _ = stop.send(true);
         first.get_or_insert(failed);
     }
+    watching.end().await;
     first.map_or(Ok(()), Err)
 }
 

@@ -51,6 +51,32 @@ fn a_good_file_is_read() {
 }
 
 #[test]
+fn where_metrics_are_served_is_read() {
+    assert!(read(GOOD).unwrap().metrics.is_none());
+    let with = |metrics: &str| read(&format!("{GOOD}\n[metrics]\n{metrics}\n"));
+    let metrics = with("listen = \"127.0.0.1:9464\"").unwrap().metrics.unwrap();
+    assert_eq!((metrics.listen.port(), metrics.stuck_after.as_secs()), (9464, 300));
+    for (metrics, expected) in [
+        ("", "oncebox.toml:24: [metrics] has no `listen`"),
+        (
+            "listen = \"localhost\"",
+            "oncebox.toml:25: `listen` in [metrics]: it is no address; write IP:port, such as 127.0.0.1:9464",
+        ),
+        (
+            "listen = \"127.0.0.1:1\"\nstuck_afer = \"5m\"",
+            "oncebox.toml:26: `stuck_afer` is not a field of [metrics]; did you mean `stuck_after`?",
+        ),
+        (
+            "listen = \"127.0.0.1:1\"\nstuck_after = \"1s\"",
+            "oncebox.toml:26: `stuck_after` in [metrics]: shorter than 10s says nothing of a backlog",
+        ),
+    ] {
+        let mistakes = with(metrics).unwrap_err();
+        assert!(mistakes.iter().any(|line| line.contains(expected)), "{expected}\n{mistakes:#?}");
+    }
+}
+
+#[test]
 fn each_mistake_is_told_with_its_line_and_what_to_do() {
     for (from, to, expected) in [
         (

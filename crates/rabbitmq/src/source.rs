@@ -18,6 +18,7 @@ use futures_util::{FutureExt, StreamExt};
 use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::FieldTable;
 use lapin::{Acker, Consumer};
+use oncebox_core::counters::Depth;
 use oncebox_core::source::{Order, SourceCapabilities};
 use oncebox_core::{Clock, Delivery, Release, Source, SourceError, Store, SystemClock};
 use tokio::sync::Notify;
@@ -28,7 +29,7 @@ use crate::error::Trouble;
 use crate::link::{Link, within};
 use crate::rabbit::Rabbit;
 use crate::read;
-use crate::topology::{QueueKind, QueueSpec, find_queue};
+use crate::topology::{QueueKind, QueueSpec, count_ready, find_queue};
 use crate::window::{Waiting, Window};
 
 /// Messages from a RabbitMQ queue. Made by [`Rabbit::source`].
@@ -324,6 +325,19 @@ impl<S: Store> Source<S> for RabbitSource {
 
     async fn extend(&self, _receipts: &[Arc<RabbitReceipt>]) -> Result<(), SourceError> {
         Ok(())
+    }
+
+    /// What is ready in the queue. What was sent to processes and is not acknowledged is not among it.
+    async fn backlog(&self) -> Result<Option<Depth>, SourceError> {
+        let asked = async {
+            let queue = self.queue.queue()?;
+            // Between two calls of `receive`, which wait a quarter of a second.
+            let intake = self.intake.lock().await;
+            let Some(flow) = &intake.flow else { return Err(Trouble::unavailable("the connection is lost")) };
+            within(&self.rabbit, count_ready(&flow.link.connection, queue)).await
+        };
+        let ready = asked.await.map_err(|trouble| trouble.of_source(self.attempted("count the messages of")))?;
+        Ok(Some(Depth { messages: Some(ready), ..Depth::default() }))
     }
 
     async fn close(&self) {

@@ -135,12 +135,18 @@ impl QueueSpec {
     }
 }
 
-/// Whether the queue is there, asked on a channel that is thrown away: a "no" closes it.
+/// Whether the queue is there.
 pub(crate) async fn find_queue(connection: &Connection, queue: ShortString) -> Result<(), lapin::Error> {
+    count_ready(connection, queue).await.map(drop)
+}
+
+/// How many messages are ready in the queue, asked on a channel that is thrown away: if it is not there, that closes it.
+pub(crate) async fn count_ready(connection: &Connection, queue: ShortString) -> Result<u64, lapin::Error> {
     let channel = connection.create_channel().await?;
     let options = QueueDeclareOptions { passive: true, ..Default::default() };
-    channel.queue_declare(queue, options, FieldTable::default()).await?;
-    channel.close(200, "OK".into()).await
+    let found = channel.queue_declare(queue, options, FieldTable::default()).await?;
+    channel.close(200, "OK".into()).await?;
+    Ok(found.message_count().into())
 }
 
 /// The same for an exchange.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
+use crate::counter_queries::{CounterQueries, DepthQueries};
 use crate::offset_queries::OffsetQueries;
 use crate::operator_queries::OperatorQueries;
 use crate::outbox_queries::OutboxQueries;
@@ -37,6 +38,8 @@ pub struct Queries {
     pub(crate) outbox: OutboxQueries,
     pub(crate) versions: VersionQueries,
     pub(crate) offsets: OffsetQueries,
+    pub(crate) counters: CounterQueries,
+    pub(crate) depths: DepthQueries,
     pub(crate) names: NameQueries,
     pub(crate) schema: SchemaQueries,
 }

@@ -111,6 +111,10 @@ const PLANS: &[(&str, &str)] = &[
     (include_str!("../src/queries/sqlite/trail/parked_by_key.sql"), "oncebox_parked_once (consumer=? AND key=?)"),
     (include_str!("../src/queries/sqlite/trail/outbox_row.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/trail/outbox_after.sql"), "USING INTEGER PRIMARY KEY (rowid>?)"),
+    (include_str!("../src/queries/sqlite/counters/write.sql"), "USING PRIMARY KEY (process=? AND part=?)"),
+    (include_str!("../src/queries/sqlite/depths/queue.sql"), "oncebox_queue_visible (queue=? AND visible_at>?)"),
+    (include_str!("../src/queries/sqlite/depths/queue.sql"), "oncebox_queue_visible (queue=? AND visible_at<?)"),
+    (include_str!("../src/queries/sqlite/depths/parked.sql"), "oncebox_parked_paging (consumer=?)"),
 ];
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::fleet::Tally;
 use super::shop::Shop;
 use super::{Args, FRAME};
+use crate::number::grouped;
 
 /// The live picture.
 pub(super) struct Picture {
@@ -138,19 +139,6 @@ fn bar(done: u64, all: u64, width: u64) -> String {
     (0..width).map(|cell| if cell < full { '█' } else { '░' }).collect()
 }
 
-/// A number with its thousands apart.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 fn cut(line: &str, width: usize) -> String {
     line.chars().take(width.saturating_sub(1)).collect()
 }
@@ -160,9 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_grouped_and_bars_filled() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(1_234_567), "1,234,567");
+    fn bars_are_filled() {
         assert_eq!(bar(5, 10, 4), "██░░");
         assert_eq!(bar(0, 0, 2), "░░");
     }

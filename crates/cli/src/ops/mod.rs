@@ -8,6 +8,7 @@ pub(crate) mod parked;
 pub(crate) mod replay;
 pub(crate) mod schema;
 pub(crate) mod screen;
+pub(crate) mod status;
 mod table;
 mod tree;
 

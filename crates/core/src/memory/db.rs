@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedMutexGuard;
 
+use super::counters::CounterRows;
 use super::inbox::Record;
 use super::operations::Operations;
 use super::outbox::OutboxRows;
@@ -27,6 +28,7 @@ pub(super) struct State {
     pub(super) outbox: OutboxRows,
     pub(super) versions: HashMap<(ConsumerId, Key), u64>,
     pub(super) offsets: HashMap<(ConsumerId, String), TakenOffset>,
+    pub(super) counters: CounterRows,
     tables: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
     appended: u64,
 }

@@ -4,6 +4,7 @@
 //! [`MemoryStore`] runs one transaction at a time, keeps an undo log, and aborts a transaction at its first error, as
 //! the strictest of the real stores do. What a handler gets wrong on PostgreSQL, it gets wrong here.
 
+mod counters;
 mod db;
 mod inbox;
 mod offsets;

@@ -46,6 +46,19 @@ impl OutboxRow {
     }
 }
 
+impl OutboxRows {
+    /// How many rows wait in each lane, and since when the oldest does.
+    pub(super) fn depths(&self) -> BTreeMap<LaneNumber, (u64, Timestamp)> {
+        let mut lanes = BTreeMap::new();
+        for row in self.rows.values().filter(|row| row.aside.is_none()) {
+            let (rows, oldest) = lanes.entry(row.lane).or_insert((0, row.emitted_at));
+            *rows += 1;
+            *oldest = row.emitted_at.min(*oldest);
+        }
+        lanes
+    }
+}
+
 impl OutboxStore for MemoryStore {
     async fn outbox(&self) -> Result<QueueId, StoreError> {
         self.queue(&QueueSpec::outbox()).await

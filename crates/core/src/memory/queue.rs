@@ -45,6 +45,26 @@ struct Lane {
     expires_at: i64,
 }
 
+impl Queues {
+    fn find_by_name(&self, name: &str) -> Option<QueueId> {
+        let index = self.specs.iter().position(|known| known.name.as_str() == name)?;
+        i16::try_from(index).ok().map(QueueId)
+    }
+
+    /// How many rows wait in a queue, and since when the one does that was due first.
+    pub(super) fn depth(&self, name: &str, now: i64) -> Option<(u64, Option<i64>)> {
+        let id = self.find_by_name(name)?;
+        let waiting = || self.rows.values().filter(move |row| row.queue == id).filter_map(|row| row.visible_at);
+        Some((waiting().count() as u64, waiting().filter(|at| *at <= now).min()))
+    }
+
+    /// Whether somebody holds a lane.
+    pub(super) fn is_held(&self, name: &str, lane: LaneNumber, now: i64) -> bool {
+        let lane = self.find_by_name(name).and_then(|id| self.lanes.get(&(id, lane)));
+        lane.is_some_and(|lane| lane.owner.is_some() && lane.expires_at > now)
+    }
+}
+
 impl QueueStore for MemoryStore {
     async fn queue(&self, spec: &QueueSpec) -> Result<QueueId, StoreError> {
         let mut state = self.state().await;

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use oncebox_core::counters::Depth;
 use oncebox_core::offsets::{HeldLog, OffsetStep, OffsetStore, Offsets};
 use oncebox_core::source::{LaneNumber, SourceCapabilities};
 use oncebox_core::{
@@ -167,6 +168,10 @@ impl<S: OffsetStore> Source<S> for OffsetsInStore {
 
     async fn extend(&self, receipts: &[Arc<KafkaReceipt>]) -> Result<(), SourceError> {
         Source::<S>::extend(&self.source, receipts).await
+    }
+
+    async fn backlog(&self) -> Result<Option<Depth>, SourceError> {
+        Source::<S>::backlog(&self.source).await
     }
 
     async fn close(&self) {

@@ -10,6 +10,7 @@
 //! whatever the engine does. Both sides meet in `Shared`.
 
 mod in_store;
+mod lag;
 mod ledger;
 mod partitions;
 mod poller;
@@ -21,6 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncebox_core::counters::Depth;
 use oncebox_core::source::{Order, SourceCapabilities};
 use oncebox_core::{Coordinate, Delivery, Message, Release, Source, SourceError, SourceErrorKind, Store};
 use tokio::time::{Instant, timeout};
@@ -234,6 +236,12 @@ impl<S: Store> Source<S> for KafkaSource {
     /// Nothing to do: a delivery is ours as long as its partition is.
     async fn extend(&self, _receipts: &[Arc<KafkaReceipt>]) -> Result<(), SourceError> {
         Ok(())
+    }
+
+    /// How far the partitions of this process are behind their ends; `None` before that is known of all of them.
+    async fn backlog(&self) -> Result<Option<Depth>, SourceError> {
+        let messages = self.shared.state().lag;
+        Ok(Some(Depth { messages, is_share: true, ..Depth::default() }))
     }
 
     async fn close(&self) {

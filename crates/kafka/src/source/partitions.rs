@@ -254,6 +254,11 @@ impl Partitions {
         Some((partition, out))
     }
 
+    /// Where each partition is; `None` before it is known where it begins.
+    pub(super) fn marks(&self) -> Vec<(i32, Option<i64>)> {
+        self.assigned.iter().map(|(number, partition)| (*number, partition.mark())).collect()
+    }
+
     /// The marks that moved since the broker was told, which it is being told now.
     pub(super) fn tell_marks(&mut self) -> Vec<(i32, i64)> {
         let mut marks = Vec::new();

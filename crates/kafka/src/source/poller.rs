@@ -12,6 +12,7 @@ use rdkafka::{ClientConfig, Offset};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::lag::Lag;
 use super::ledger::Ledger;
 use super::partitions::{AnotherLog, Room};
 use super::rebalance::Group;
@@ -72,7 +73,8 @@ fn run(
     let _ = tell.send(Ok(()));
     loop {
         if let Some(consumer) = consumer.take() {
-            Poller { consumer: &consumer, config, shared, paused: BTreeSet::new(), looked: None }.run();
+            Poller { consumer: &consumer, config, shared, paused: BTreeSet::new(), looked: None, lag: Lag::default() }
+                .run();
             // Leaves the group, with the revoke callback.
             drop(consumer);
         }
@@ -150,6 +152,7 @@ struct Poller<'c> {
     paused: BTreeSet<i32>,
     /// When the brokers were last looked for while they were away.
     looked: Option<Instant>,
+    lag: Lag,
 }
 
 impl Poller<'_> {
@@ -183,6 +186,7 @@ impl Poller<'_> {
                 None => {}
             }
             self.look_for_brokers();
+            self.lag.look(self.consumer, self.config, self.shared);
         }
     }
 

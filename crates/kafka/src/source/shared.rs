@@ -33,6 +33,8 @@ pub(super) struct State {
     pub(super) committed_at: Option<Instant>,
     /// The last commit may not have got through.
     pub(super) is_unsure: bool,
+    /// Records behind the ends of the partitions; `None` if that is not known of all.
+    pub(super) lag: Option<u64>,
     is_running: bool,
 }
 

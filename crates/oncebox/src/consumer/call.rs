@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use oncebox_core::store::Transaction;
 use oncebox_core::{Clock, ConsumerId, Failure, Message, Outcome, Outgoing, Store};
+use tokio::time::Instant;
 
+use super::seconds::Seconds;
 use crate::context::{Context, Hook, Left};
 use crate::handler::{Call, Outcomes};
 
@@ -57,6 +59,8 @@ pub(super) struct Caller<'e> {
     pub(super) clock: &'e dyn Clock,
     /// Its messages are claimed, so that it runs once.
     pub(super) claims: bool,
+    /// Where it is noted how long it took.
+    pub(super) seconds: &'e Seconds,
 }
 
 /// Turns events into what is published.
@@ -85,6 +89,7 @@ pub(super) async fn run<S: Store>(
     let cause = if expected == 1 { messages.first().cloned() } else { None };
     let (context, home) = Context::new(tx, messages, caller.consumer);
     // The inner block drops the handler's future, and with it the context, before the transaction is looked for.
+    let began = Instant::now();
     let end = {
         match catch_unwind(AssertUnwindSafe(|| call(context))) {
             Err(_) => End::Panicked,
@@ -98,6 +103,7 @@ pub(super) async fn run<S: Store>(
             }
         }
     };
+    caller.seconds.add(began.elapsed());
     let Some((tx, left)) = home.take() else {
         let failure = match end {
             End::Returned(Err(failure)) => failure,

@@ -14,6 +14,7 @@ use tokio::sync::{RwLock, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use super::alerts::Alerts;
+use super::backlog;
 use super::breaker::Breaker;
 use super::guarantee::{Promise, promise};
 use super::heartbeat::{self, Held};
@@ -208,6 +209,7 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
             by_offset: capabilities.offsets_in_store,
             name,
         };
+        engine.stats.sight.promise(promise.guarantee);
         engine.say_hello(&promise);
         Ok(Arc::new(engine))
     }
@@ -262,12 +264,19 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
         if let Some(lease) = self.source.capabilities().lease {
             beats.spawn(heartbeat::run(Arc::clone(&self), held, lease));
         }
+        if self.flow != Flow::Parked {
+            beats.spawn(backlog::run(Arc::clone(&self)));
+            self.stats.sight.set_running(true);
+        }
         tokio::select! {
             biased;
             () = shutdown => tracing::info!(consumer = %self.name, "shutdown asked for; finishing what is in hand"),
             () = self.stopping() => {}
             // None of them ends before it is told to, unless it broke down: then its messages have nobody.
             Some(Err(error)) = tasks.join_next() => self.fail(format!("one of its tasks broke down: {error}")),
+        }
+        if self.flow != Flow::Parked {
+            self.stats.sight.set_running(false);
         }
         self.stop.set();
         let drained = self.drain(tasks).await;

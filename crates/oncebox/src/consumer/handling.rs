@@ -130,6 +130,7 @@ async fn run<S: ConsumerStore, Src: Source<S>>(
         deadline: engine.bounds.handler_deadline,
         clock: &*engine.clock,
         claims: turn.route.claims,
+        seconds: &engine.stats.sight.handler,
     };
     match call::run(tx, call, messages, caller).await {
         Ran::Done { tx, outcomes, left } => Ok((tx, outcomes, left)),

@@ -14,6 +14,8 @@ use tokio::time::Instant;
 
 use super::bounds::backoff;
 use super::breaker::Failed;
+use super::cause::{Cause, Causes};
+use super::fate::Kind;
 use super::lane::{Lane, Works};
 use super::parking::{self, SetAside};
 use super::settle;
@@ -184,6 +186,11 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             Some(_) => &stats.dead,
         };
         Stats::add(counter, 1);
+        if verdict.is_none()
+            && let Some(cause) = Cause::likely(Kind::Transport, &work.delivery)
+        {
+            stats.sight.add_duplicates(Causes::one(&work.delivery.message.kind, cause));
+        }
         let alerts = &self.engine.alerts;
         let told = verdict.map(|verdict| alerts.verdict(self.engine.name.as_str(), &work.delivery.message, verdict));
         settle::acknowledge(&self.engine, vec![work]).await;

@@ -9,6 +9,7 @@ use oncebox_core::parked::Waits;
 use oncebox_core::{Conflict, Outcome, OutcomeKind, Release, Source, Store};
 
 use super::Engine;
+use super::cause::{Cause, Causes};
 use super::fate::{Fate, Kind};
 use super::stats::Stats;
 use super::work::{Room, Work};
@@ -63,6 +64,7 @@ pub(super) async fn committed<S: ConsumerStore, Src: Source<S>>(
     };
     let mut settled = Vec::with_capacity(works.len());
     let mut after = Vec::new();
+    let mut causes = Causes::default();
     for (mut work, fate) in works.into_iter().zip(fates) {
         let (outcome, duplicate) = match fate {
             Fate::Conflict(conflict) => {
@@ -104,6 +106,9 @@ pub(super) async fn committed<S: ConsumerStore, Src: Source<S>>(
             Fate::Duplicate(outcome, kind) => (outcome, Some(kind)),
         };
         count(&engine.stats, &outcome, duplicate);
+        if let Some(cause) = duplicate.and_then(|kind| Cause::likely(kind, &work.delivery)) {
+            causes.note(&work.delivery.message.kind, cause);
+        }
         if duplicate.is_some_and(|kind| kind != Kind::Ours) {
             tracing::debug!(consumer = %engine.name, message = %work.delivery.message.label(), ?duplicate, "duplicate");
         }
@@ -115,6 +120,7 @@ pub(super) async fn committed<S: ConsumerStore, Src: Source<S>>(
         after.extend(wanted.map(|hook| later(hook, &work.delivery.message, &outcome)));
         settled.push(work);
     }
+    engine.stats.sight.add_duplicates(causes);
     acknowledge(engine, settled).await;
     let _ = crashpoint("acknowledged").await;
     for hook in hooks.into_iter().chain(after) {

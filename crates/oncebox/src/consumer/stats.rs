@@ -5,6 +5,8 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
+use super::sight::Sight;
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Live counters of one consumer in this process.
@@ -13,6 +15,8 @@ macro_rules! counters {
             $(pub(crate) $name: AtomicU64,)*
             in_hand: AtomicU64,
             waiting_for: Mutex<Option<String>>,
+            /// What is more than a number; see its methods.
+            pub(super) sight: Sight,
         }
 
         /// The counters at one moment.
@@ -24,6 +28,13 @@ macro_rules! counters {
             pub in_hand: u64,
             /// What the consumer waits for, if it can't go on: the store, or the source.
             pub waiting_for: Option<String>,
+        }
+
+        impl Snapshot {
+            /// The counters by their names, without what is true only at this moment.
+            pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
         }
 
         impl Stats {

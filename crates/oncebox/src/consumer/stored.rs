@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_core::ConsumerStore;
+use oncebox_core::counters::Depth;
 use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::queue::{Enqueue, Enqueued, QueueId, QueueSpec, QueueStore, QueueTx};
 use oncebox_core::source::SourceCapabilities;
@@ -237,6 +238,10 @@ impl<S: ConsumerStore, Src: Source<S>> Source<S> for Front<Src> {
 
     async fn extend(&self, receipts: &[Arc<Src::Receipt>]) -> Result<(), SourceError> {
         self.source.extend(receipts).await
+    }
+
+    fn backlog(&self) -> impl Future<Output = Result<Option<Depth>, SourceError>> + Send {
+        self.source.backlog()
     }
 
     async fn close(&self) {

@@ -35,6 +35,21 @@ pub struct RelaySnapshot {
     pub waiting_for: Option<String>,
 }
 
+impl RelaySnapshot {
+    /// The counters by their names, without what is true only at this moment.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let Self { published, failed, set_aside, batches, lanes_lost, .. } = *self;
+        [
+            ("published", published),
+            ("failed", failed),
+            ("set_aside", set_aside),
+            ("batches", batches),
+            ("lanes_lost", lanes_lost),
+        ]
+        .into_iter()
+    }
+}
+
 impl RelayStats {
     /// The counters now.
     pub fn snapshot(&self) -> RelaySnapshot {

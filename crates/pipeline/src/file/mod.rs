@@ -5,6 +5,7 @@
 mod consumer;
 pub(crate) mod duration;
 mod environment;
+mod metrics;
 mod mistake;
 mod table;
 
@@ -16,6 +17,7 @@ use toml::de::DeTable;
 
 pub use self::consumer::{ConsumerSpec, Emit, On, RetrySpec, StartSpec};
 pub use self::environment::{Environment, ProcessEnvironment};
+pub use self::metrics::MetricsSpec;
 pub use self::mistake::{Mistake, Mistakes};
 use self::table::{Field, Reader, Table};
 use crate::place::Destination;
@@ -32,6 +34,8 @@ pub struct Pipeline {
     pub relay: Option<RelaySpec>,
     /// Settings of the Kafka client. Values may be secrets.
     pub kafka: KafkaSettings,
+    /// Where metrics and health are served, if anywhere.
+    pub metrics: Option<MetricsSpec>,
 }
 
 /// The store of a file.
@@ -199,6 +203,7 @@ fn read(root: &Table<'_>) -> Option<Pipeline> {
     }
     let relay = root.field("relay").and_then(|field| read_relay(&field));
     let kafka = root.field("kafka").map(|field| read_kafka(&field)).unwrap_or_default();
+    let metrics = root.field("metrics").and_then(|field| metrics::read(&field));
     for (name, what) in [
         ("console", "the console"),
         ("projection", "projections"),
@@ -212,7 +217,7 @@ fn read(root: &Table<'_>) -> Option<Pipeline> {
         tracing::warn!(code = %Code::NoRelay, "the file emits messages and has no [relay]: they wait in the outbox until one runs");
     }
     root.finish();
-    Some(Pipeline { store: store?, consumers, relay, kafka })
+    Some(Pipeline { store: store?, consumers, relay, kafka, metrics })
 }
 
 fn read_store(field: &Field<'_>) -> Option<StoreSpec> {

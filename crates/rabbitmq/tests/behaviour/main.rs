@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod backlog;
 mod consumer;
 mod opening;
 mod publishing;

@@ -24,6 +24,7 @@ use tokio::time::{Instant, timeout};
 
 use super::Dialect;
 use crate::connection::{Call, Connection};
+use crate::counter_queries::{CounterQueries, DepthQueries};
 use crate::error::{ours, read};
 use crate::name::Identifier;
 use crate::offset_queries::OffsetQueries;
@@ -245,6 +246,7 @@ impl Dialect for PostgresDialect {
         Migration { version: 6, name: "outbox", sql: include_str!("../migrations/postgres/0006_outbox.sql") },
         Migration { version: 7, name: "waits", sql: include_str!("../migrations/postgres/0007_waits.sql") },
         Migration { version: 8, name: "offsets", sql: include_str!("../migrations/postgres/0008_offsets.sql") },
+        Migration { version: 9, name: "counters", sql: include_str!("../migrations/postgres/0009_counters.sql") },
     ];
 
     fn place(&self) -> &str {
@@ -447,6 +449,8 @@ impl Dialect for PostgresDialect {
             operators: OperatorQueries::postgres(query),
             outbox: OutboxQueries::postgres(query),
             offsets: OffsetQueries::postgres(query),
+            counters: CounterQueries::postgres(query),
+            depths: DepthQueries::postgres(query),
             names: NameQueries {
                 add_consumer: query(include_str!("../queries/postgres/names/add_consumer.sql")),
                 find_consumer: query(include_str!("../queries/postgres/names/find_consumer.sql")),

@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout};
 
 use super::Dialect;
 use crate::connection::Call;
+use crate::counter_queries::{CounterQueries, DepthQueries};
 use crate::error::{ours, read};
 use crate::offset_queries::OffsetQueries;
 use crate::operator_queries::OperatorQueries;
@@ -186,6 +187,7 @@ impl Dialect for SqliteDialect {
         Migration { version: 6, name: "outbox", sql: include_str!("../migrations/sqlite/0006_outbox.sql") },
         Migration { version: 7, name: "waits", sql: include_str!("../migrations/sqlite/0007_waits.sql") },
         Migration { version: 8, name: "offsets", sql: include_str!("../migrations/sqlite/0008_offsets.sql") },
+        Migration { version: 9, name: "counters", sql: include_str!("../migrations/sqlite/0009_counters.sql") },
     ];
 
     fn place(&self) -> &str {
@@ -398,6 +400,8 @@ impl Dialect for SqliteDialect {
             operators: OperatorQueries::sqlite(query),
             outbox: OutboxQueries::sqlite(query),
             offsets: OffsetQueries::sqlite(query),
+            counters: CounterQueries::sqlite(query),
+            depths: DepthQueries::sqlite(query),
             names: NameQueries {
                 add_consumer: query(include_str!("../queries/sqlite/names/add_consumer.sql")),
                 find_consumer: query(include_str!("../queries/sqlite/names/find_consumer.sql")),

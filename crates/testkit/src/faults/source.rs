@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncebox_core::counters::Depth;
 use oncebox_core::source::SourceCapabilities;
 use oncebox_core::{ConsumerId, Delivery, Release, Source, SourceError, SourceErrorKind, Store, StoreError};
 
@@ -104,6 +105,10 @@ impl<S: Store, Src: Source<S>> Source<S> for FaultySource<Src> {
 
     async fn extend(&self, receipts: &[Arc<Self::Receipt>]) -> Result<(), SourceError> {
         self.settle("extend", self.inner.extend(receipts)).await
+    }
+
+    fn backlog(&self) -> impl Future<Output = Result<Option<Depth>, SourceError>> + Send {
+        self.inner.backlog()
     }
 
     fn close(&self) -> impl Future<Output = ()> + Send {

@@ -1,0 +1,4 @@
+-- How many messages of a consumer are parked, of the oldest $2: those that go on by themselves and those that wait for a
+-- person (index parked_paging).
+select count(*) filter (where state <> 3), count(*) filter (where state = 3)
+from (select state from {schema}.parked where consumer = $1 order by id limit $2) as oldest
