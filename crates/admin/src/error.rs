@@ -32,6 +32,12 @@ pub enum Error {
     /// No such message is parked.
     #[error("there is no parked message {0}; it may have been applied or discarded meanwhile")]
     NoRow(i64),
+    /// Records can't be kept for so short a time.
+    #[error("cannot remove what is older than {asked:?}: records are kept for an hour at least")]
+    RetentionTooShort {
+        /// What was asked for.
+        asked: std::time::Duration,
+    },
     /// There is no such replay.
     #[error("there is no replay {0}; list the replays to find the one you mean")]
     NoReplay(ReplayId),

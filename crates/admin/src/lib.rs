@@ -48,6 +48,7 @@ mod note;
 mod pace;
 mod plan;
 mod replay;
+mod retention;
 mod standings;
 mod view;
 
@@ -65,4 +66,5 @@ pub use journal::AuditView;
 pub use meant::Meant;
 pub use plan::{Plan, Planned};
 pub use replay::{ReplayOptions, ReplayView};
+pub use retention::{RetentionDone, RetentionPlan};
 pub use view::ParkedView;

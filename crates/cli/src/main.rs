@@ -43,6 +43,8 @@ enum Verb {
     Replay(ops::replay::Args),
     /// What is to be published.
     Outbox(ops::outbox::Args),
+    /// How old records go, and what stays.
+    Retention(ops::retention::Args),
     /// Measure what Oncebox costs, against the same work written by hand.
     Bench(bench::Args),
     /// One worker of the demo.
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         Verb::Parked(args) => runtime.block_on(ops::parked::run(args)),
         Verb::Replay(args) => runtime.block_on(ops::replay::run(args)),
         Verb::Outbox(args) => runtime.block_on(ops::outbox::run(args)),
+        Verb::Retention(args) => runtime.block_on(ops::retention::run(args)),
         Verb::Bench(args) => runtime.block_on(bench::run(args)),
         Verb::DemoWorker(args) => runtime.block_on(demo::worker::run(args)).map(|()| ExitCode::SUCCESS),
         #[cfg(feature = "brokers")]

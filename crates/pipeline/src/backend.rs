@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use oncebox::postgres::Postgres;
+use oncebox::quarantine::QuarantineStore;
 use oncebox::queue::QueueStore;
 use oncebox::sqlite::Sqlite;
 use oncebox::{Store, Transaction};
@@ -34,7 +35,7 @@ pub(crate) struct Parameter {
 }
 
 /// A store that statements of a file can run on.
-pub(crate) trait Backend: QueueStore {
+pub(crate) trait Backend: QueueStore + QuarantineStore {
     /// Shows a statement to the server, which finds what is wrong with it.
     fn prepare(db: &mut Db<Self>, statement: &Statement) -> impl Future<Output = Result<Prepared, sqlx::Error>> + Send;
 

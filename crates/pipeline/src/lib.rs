@@ -9,6 +9,7 @@ mod handler;
 mod outlet;
 mod payload;
 pub mod place;
+pub mod retention;
 mod run;
 mod send;
 pub mod shape;

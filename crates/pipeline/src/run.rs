@@ -7,6 +7,7 @@ use std::time::Duration;
 use oncebox::consumer::{Drained, Stats, Versioned};
 use oncebox::postgres::Postgres;
 use oncebox::relay::RelayStats;
+use oncebox::retention::{Retention, RetentionStats};
 use oncebox::sqlite::Sqlite;
 use oncebox::{Consumer, Ended, OrderBy, Relay, Retry, Session, StoreError, Transaction};
 use tokio::sync::watch;
@@ -17,6 +18,7 @@ use crate::feed::Feed;
 use crate::file::{ConsumerSpec, Mistake, Mistakes, Pipeline, StoreAt, StoreSpec};
 use crate::handler::{self, Ready};
 use crate::outlet::Outlet;
+use crate::retention::{Kept, held_against_ways_back};
 
 /// How long the check of a statement may wait for someone's lock.
 const CHECK: Duration = Duration::from_secs(5);
@@ -69,6 +71,8 @@ pub struct Running {
     pub consumers: Vec<(String, Arc<Stats>)>,
     /// The relay's counters.
     pub relay: Option<Arc<RelayStats>>,
+    /// How far the removal of old records is.
+    pub retention: Arc<RetentionStats>,
 }
 
 /// Which parts of a file to run.
@@ -142,6 +146,7 @@ async fn run_on<S: Backend>(
             }
         },
     };
+    let kept = if parts == Parts::Relay { Vec::new() } else { kept(pipeline, &mut mistakes).await };
     if !mistakes.is_empty() {
         mistakes.sort();
         return Err(Mistakes { file: file.to_owned(), found: mistakes }.into());
@@ -149,9 +154,11 @@ async fn run_on<S: Backend>(
     if parts == Parts::Nothing {
         return Ok(());
     }
+    let retention = retention(pipeline, &kept, &store)?;
     started(&Running {
         consumers: consumers.iter().map(|(name, consumer)| (name.clone(), consumer.stats())).collect(),
         relay: relay.as_ref().map(Relay::stats),
+        retention: retention.stats(),
     });
 
     let (stop, stopped) = watch::channel(false);
@@ -170,6 +177,14 @@ async fn run_on<S: Backend>(
     if let Some(relay) = relay {
         let ended = ended();
         running.spawn(async move { ending("relay".to_owned(), relay.run(ended).await) });
+    }
+    let (retires, removes_sent) = (!kept.is_empty(), pipeline.relay.as_ref().is_some_and(|relay| relay.keep_sent));
+    if retires || removes_sent {
+        let ended = ended();
+        let part = "retention".to_owned();
+        running.spawn(async move {
+            retention.run(ended).await.map_err(|error| RunFileError::Part { part, reason: error.to_string() })
+        });
     }
     tokio::pin!(shutdown);
     let mut first = None;
@@ -192,6 +207,42 @@ async fn run_on<S: Backend>(
         first.get_or_insert(failed);
     }
     first.map_or(Ok(()), Err)
+}
+
+/// How long the records of each consumer are kept. One that is shorter than a message's longest way back is a mistake,
+/// unless the file says that it is meant.
+async fn kept(pipeline: &Pipeline, mistakes: &mut Vec<Mistake>) -> Vec<Kept> {
+    let kept = held_against_ways_back(pipeline).await;
+    for one in &kept {
+        for way in one.open_ways() {
+            tracing::warn!(
+                consumer = one.consumer,
+                "{}: a message can come back after {} ({}); what comes after its record is gone is set aside as too old",
+                way.what,
+                way.lasts,
+                way.says
+            );
+        }
+        match one.complaint() {
+            Some(says) if one.is_unsafe => tracing::warn!(consumer = one.consumer, "{says}"),
+            Some(says) => mistakes.push(Mistake { line: one.line, says }),
+            None => {}
+        }
+    }
+    kept
+}
+
+fn retention<S: Backend>(pipeline: &Pipeline, kept: &[Kept], store: &S) -> Result<Retention<S>, RunFileError> {
+    let mut retention = Retention::new(store.clone());
+    if let Some(relay) = pipeline.relay.as_ref().filter(|relay| relay.keep_sent) {
+        retention = retention.keep_sent(relay.sent_retention);
+    }
+    for one in kept {
+        retention = retention
+            .keep(&one.consumer, one.retention)
+            .map_err(|error| RunFileError::Part { part: "retention".to_owned(), reason: error.to_string() })?;
+    }
+    Ok(retention)
 }
 
 /// Runs the user's own statements, in one transaction.

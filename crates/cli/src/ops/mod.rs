@@ -4,6 +4,7 @@
 pub(crate) mod outbox;
 pub(crate) mod parked;
 pub(crate) mod replay;
+pub(crate) mod retention;
 pub(crate) mod schema;
 mod table;
 
@@ -71,6 +72,18 @@ macro_rules! on_store {
 pub(crate) use on_store;
 
 impl At {
+    pub(crate) fn file(&self) -> &std::path::Path {
+        &self.file
+    }
+
+    /// What the file says; `None` where a store is named instead of one.
+    pub(crate) fn pipeline(&self) -> anyhow::Result<Option<Pipeline>> {
+        if self.store.is_some() {
+            return Ok(None);
+        }
+        Ok(Some(Pipeline::open(&self.file, &ProcessEnvironment)?))
+    }
+
     pub(crate) fn place(&self) -> anyhow::Result<(StoreAt, Option<String>)> {
         if let Some(store) = &self.store {
             let at = StoreAt::parse(store).map_err(|reason| anyhow::anyhow!("cannot read --store: {reason}"))?;
