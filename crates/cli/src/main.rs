@@ -45,6 +45,8 @@ enum Verb {
     Outbox(ops::outbox::Args),
     /// How old records go, and what stays.
     Retention(ops::retention::Args),
+    /// Examine everything that a file names, and say what to mend.
+    Doctor(ops::doctor::Args),
     /// Measure what Oncebox costs, against the same work written by hand.
     Bench(bench::Args),
     /// One worker of the demo.
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         Verb::Replay(args) => runtime.block_on(ops::replay::run(args)),
         Verb::Outbox(args) => runtime.block_on(ops::outbox::run(args)),
         Verb::Retention(args) => runtime.block_on(ops::retention::run(args)),
+        Verb::Doctor(args) => runtime.block_on(ops::doctor::run(args)),
         Verb::Bench(args) => runtime.block_on(bench::run(args)),
         Verb::DemoWorker(args) => runtime.block_on(demo::worker::run(args)).map(|()| ExitCode::SUCCESS),
         #[cfg(feature = "brokers")]

@@ -72,7 +72,8 @@ async fn store(folder: &Path, old: i64) -> SqliteConnection {
 
 /// The times in a text, which are others each time.
 fn without_times(text: &str) -> String {
-    let blank = |word: &str| if word.starts_with("20") && word.ends_with('Z') { "TIME".to_owned() } else { word.to_owned() };
+    let blank =
+        |word: &str| if word.starts_with("20") && word.ends_with('Z') { "TIME".to_owned() } else { word.to_owned() };
     let line = |line: &str| line.split_whitespace().map(blank).collect::<Vec<_>>().join(" ");
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
@@ -104,8 +105,18 @@ async fn a_plan_shows_what_goes_and_what_stays() {
     assert_eq!(
         fields,
         [
-            "complaint", "consumer", "counted", "goes", "held", "horizon", "needed_seconds", "old", "older_than",
-            "oldest", "open_replays", "retention_seconds"
+            "complaint",
+            "consumer",
+            "counted",
+            "goes",
+            "held",
+            "horizon",
+            "needed_seconds",
+            "old",
+            "older_than",
+            "oldest",
+            "open_replays",
+            "retention_seconds"
         ]
     );
     assert_eq!((&one["goes"], &one["held"], &one["counted"]), (&9.into(), &1.into(), &true.into()));
@@ -121,11 +132,7 @@ async fn apply_asks_first_and_leaves_an_entry_in_the_audit_log() {
     assert!(refused.contains("this would remove 1500 records of invoices for good; say so with --yes"), "{refused}");
     let words = ["retention", "apply", "--why", "the disk is full", "--yes", "--share", "100"];
     let text = said(folder, &words).await;
-    assert_eq!(
-        text.split(';').next().unwrap(),
-        "invoices: 1500 records removed",
-        "{text}"
-    );
+    assert_eq!(text.split(';').next().unwrap(), "invoices: 1500 records removed", "{text}");
     assert_eq!(number(&mut db, "select count(*) from oncebox_inbox").await, 1);
     let noted = "select sum(messages) from oncebox_audit where verb = 'retention.apply' and who = 'ada'";
     assert_eq!(number(&mut db, noted).await, 1500);
@@ -163,7 +170,12 @@ async fn a_retention_shorter_than_the_longest_way_back_is_refused_at_the_start()
     let short = FILE.replace("\"30d\"", "\"30d\"\nreplay_within = \"20d\"");
     std::fs::write(folder.join("oncebox.toml"), &short).unwrap();
     let told = complaint(folder, &["run", "--check"]).await;
-    assert!(told.contains("oncebox.toml:8: `retention` of consumer `invoices` is 30d, and a message can come back after 20d"), "{told}");
+    assert!(
+        told.contains(
+            "oncebox.toml:8: `retention` of consumer `invoices` is 30d, and a message can come back after 20d"
+        ),
+        "{told}"
+    );
     assert!(told.contains("keep records for 40d at least"), "{told}");
     let meant = short.replace("replay_within", "retention_unsafe = true\nreplay_within");
     std::fs::write(folder.join("oncebox.toml"), meant).unwrap();
@@ -196,7 +208,10 @@ async fn killed_at_any_moment_nothing_goes_without_the_horizon_knowing() {
         let kept = "select min(processed_at) from oncebox_inbox";
         let horizon = number(&mut db, "select coalesce(horizon, 0) from oncebox_consumers where id = 1").await;
         assert!(number(&mut db, count).await > 1, "it was too fast to be killed on its way");
-        let (kept, first) = (number(&mut db, kept).await, number(&mut db, "select min(fingerprint) from oncebox_inbox where fingerprint > 0").await);
+        let (kept, first) = (
+            number(&mut db, kept).await,
+            number(&mut db, "select min(fingerprint) from oncebox_inbox where fingerprint > 0").await,
+        );
         // A second lies between two records.
         let time_of_newest_gone = kept + (newest_gone - first) * 1_000_000;
         assert!(time_of_newest_gone <= horizon, "{newest_gone} is gone and the horizon is at {horizon}");

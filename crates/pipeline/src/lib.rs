@@ -3,6 +3,7 @@
 //! The `oncebox` command is made of it. The file is the contract; see [`file::Pipeline`].
 
 mod backend;
+pub mod doctor;
 mod feed;
 pub mod file;
 mod handler;

@@ -271,7 +271,7 @@ fn ending<E: std::fmt::Display>(part: String, ended: Result<Drained, E>) -> Resu
 }
 
 /// A consumer of the file, with every statement seen by the server.
-async fn consumer<S: Backend>(
+pub(crate) async fn consumer<S: Backend>(
     spec: &ConsumerSpec,
     store: &S,
     pipeline: &Pipeline,

@@ -1,6 +1,7 @@
 //! What operators do, on the operations of `oncebox-admin`: a command never does what a button can't, and the other way
 //! round.
 
+pub(crate) mod doctor;
 pub(crate) mod outbox;
 pub(crate) mod parked;
 pub(crate) mod replay;
@@ -114,14 +115,19 @@ impl At {
     /// Answers with `value` as JSON, or with a text for people.
     pub(crate) fn answer<T: Serialize>(&self, value: &T, text: impl FnOnce() -> String) -> anyhow::Result<()> {
         let answer = if self.json { serde_json::to_string(value)? } else { text() };
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "{}", answer.trim_end()).or_else(|error| match error.kind() {
-            // Whoever reads it has had enough.
-            std::io::ErrorKind::BrokenPipe => Ok(()),
-            _ => Err(error),
-        })?;
-        Ok(())
+        print(&answer)
     }
+}
+
+/// Writes an answer to stdout.
+pub(crate) fn print(answer: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", answer.trim_end()).or_else(|error| match error.kind() {
+        // Whoever reads it has had enough.
+        std::io::ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(error),
+    })?;
+    Ok(())
 }
 
 /// Asks before something that can't be undone, unless `yes`.
