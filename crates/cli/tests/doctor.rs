@@ -90,7 +90,7 @@ fn each_mistake_of_a_file_is_told_with_its_fix() {
     for expected in [
         "error: consumer invoices (retention.too-short)\n  `retention` of consumer `invoices` is 7d",
         "fix: keep records for 14d at least",
-        "warning: file (file.secret)\n  line 19 holds a password\n  fix: write ${NAME} in its place",
+        "warning: file (file.secret)\n  line 20 holds a password\n  fix: write ${NAME} in its place",
         "warning: relay (connection.plain-text)\n  the connection to mq.shop is not encrypted\n  fix: write amqps:// in its place",
         "warning: consumer invoices (key.too-broad)\n  key `{order}` is the same for payment.received and payment.refunded",
     ] {

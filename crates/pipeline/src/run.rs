@@ -18,7 +18,7 @@ use crate::feed::Feed;
 use crate::file::{ConsumerSpec, Mistake, Mistakes, Pipeline, StoreAt, StoreSpec};
 use crate::handler::{self, Ready};
 use crate::outlet::Outlet;
-use crate::retention::{Kept, held_against_ways_back};
+use crate::retention::{Kept, Lasts, held_against_ways_back};
 
 /// How long the check of a statement may wait for someone's lock.
 const CHECK: Duration = Duration::from_secs(5);
@@ -215,13 +215,15 @@ async fn kept(pipeline: &Pipeline, mistakes: &mut Vec<Mistake>) -> Vec<Kept> {
     let kept = held_against_ways_back(pipeline).await;
     for one in &kept {
         for way in one.open_ways() {
-            tracing::warn!(
-                consumer = one.consumer,
+            let says = format!(
                 "{}: a message can come back after {} ({}); what comes after its record is gone is set aside as too old",
-                way.what,
-                way.lasts,
-                way.says
+                way.what, way.lasts, way.says
             );
+            // What nobody can tell is no news at each start; `doctor` says it too.
+            match way.lasts {
+                Lasts::Forever => tracing::warn!(consumer = one.consumer, "{says}"),
+                _ => tracing::info!(consumer = one.consumer, "{says}"),
+            }
         }
         match one.complaint() {
             Some(says) if one.is_unsafe => tracing::warn!(consumer = one.consumer, "{says}"),
