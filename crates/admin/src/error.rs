@@ -35,6 +35,12 @@ pub enum Error {
     /// There is no such row in the outbox.
     #[error("there is no row {0} in the outbox; it may have been published meanwhile")]
     NoOutboxRow(i64),
+    /// Records can't be kept for so short a time.
+    #[error("cannot remove what is older than {asked:?}: records are kept for an hour at least")]
+    RetentionTooShort {
+        /// What was asked for.
+        asked: std::time::Duration,
+    },
     /// There is no such replay.
     #[error("there is no replay {0}; list the replays to find the one you mean")]
     NoReplay(ReplayId),
@@ -128,6 +134,7 @@ impl Error {
             Self::NoConsumer { .. } => Code::NoConsumer,
             Self::NoRow(_) => Code::NoParked,
             Self::NoOutboxRow(_) => Code::NoRow,
+            Self::RetentionTooShort { .. } => Code::RetentionShort,
             Self::NoReplay(_) => Code::NoReplay,
             Self::ReplayState { .. } => Code::ReplayState,
             Self::NothingToReplay { .. } => Code::NothingToReplay,

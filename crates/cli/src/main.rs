@@ -59,6 +59,10 @@ enum Verb {
     Completions(generated::Completions),
     /// Write man pages.
     Man(generated::Man),
+    /// How old records go, and what stays.
+    Retention(ops::retention::Args),
+    /// Examine everything that a file names, and say what to mend.
+    Doctor(ops::doctor::Args),
     /// Measure what Oncebox costs, against the same work written by hand.
     Bench(bench::Args),
     /// One worker of the demo.
@@ -94,6 +98,8 @@ fn main() -> ExitCode {
         Verb::Explain(args) => explain::run(&args),
         Verb::Completions(args) => generated::completions(&args, Cli::command()),
         Verb::Man(args) => generated::man(&args, Cli::command()),
+        Verb::Retention(args) => runtime.block_on(ops::retention::run(args)),
+        Verb::Doctor(args) => runtime.block_on(ops::doctor::run(args)),
         Verb::Bench(args) => runtime.block_on(bench::run(args)),
         Verb::DemoWorker(args) => runtime.block_on(demo::worker::run(args)).map(|()| ExitCode::SUCCESS),
         #[cfg(feature = "brokers")]

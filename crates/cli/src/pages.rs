@@ -34,6 +34,7 @@ pub(crate) fn page(code: Code) -> &'static str {
         Code::KeyFull => include_str!("../../../docs/errors/OB0405.md"),
         Code::NotDrained => include_str!("../../../docs/errors/OB0406.md"),
         Code::TaskBroke => include_str!("../../../docs/errors/OB0407.md"),
+        Code::MetricsAway => include_str!("../../../docs/errors/OB0408.md"),
         Code::NoConsumer => include_str!("../../../docs/errors/OB0501.md"),
         Code::NoParked => include_str!("../../../docs/errors/OB0502.md"),
         Code::NoReplay => include_str!("../../../docs/errors/OB0503.md"),
@@ -48,6 +49,9 @@ pub(crate) fn page(code: Code) -> &'static str {
         Code::RelayStopped => include_str!("../../../docs/errors/OB0604.md"),
         Code::NoRelay => include_str!("../../../docs/errors/OB0605.md"),
         Code::NoRow => include_str!("../../../docs/errors/OB0606.md"),
+        Code::RetentionShort => include_str!("../../../docs/errors/OB0701.md"),
+        Code::RetentionStopped => include_str!("../../../docs/errors/OB0702.md"),
+        Code::DoctorFound => include_str!("../../../docs/errors/OB0801.md"),
         // A code that a newer library has, and this command does not know.
         _ => "There is no page for this code yet.",
     }

@@ -116,3 +116,23 @@ fn a_url_that_names_no_store_is_refused_in_one_line_and_not_repeated() {
         assert!(!stderr.contains("CANARY") && stderr.lines().count() == 1, "{stderr}");
     }
 }
+
+#[test]
+fn retention_is_measured_beside_consumers() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut stores = vec![format!("sqlite:{}", folder.path().join("retention.db").display())];
+    match std::env::var("ONCEBOX_TEST_POSTGRES_URL") {
+        Ok(url) => stores.push(url),
+        Err(_) => skipped("bench::retention_is_measured_beside_consumers (postgres)"),
+    }
+    for store in stores {
+        let args = ["retention", "--store", &store, "--rows", "60000", "--messages", "2000", "--rounds", "2", "--json"];
+        let report = report(&args);
+        let lines = report["handlers"].as_array().unwrap();
+        assert_eq!(lines.len(), 2, "{report}");
+        for line in lines {
+            assert!(line["over_without"].as_f64().unwrap() > 0.0, "{line}");
+            assert!(line["removed_per_second"].as_f64().unwrap() > 0.0, "{line}");
+        }
+    }
+}

@@ -12,6 +12,8 @@
 //! | OB04xx | consumers and handlers |
 //! | OB05xx | parked messages and replays |
 //! | OB06xx | the outbox and the relay |
+//! | OB07xx | retention |
+//! | OB08xx | the doctor |
 
 use std::fmt;
 
@@ -77,6 +79,8 @@ pub enum Code {
     NotDrained,
     /// OB0407: a task broke down.
     TaskBroke,
+    /// OB0408: metrics cannot be served.
+    MetricsAway,
     /// OB0501: there is no such consumer in the store.
     NoConsumer,
     /// OB0502: there is no such parked message.
@@ -105,22 +109,30 @@ pub enum Code {
     NoRelay,
     /// OB0606: there is no such row in the outbox.
     NoRow,
+    /// OB0701: records would be kept for too short a time.
+    RetentionShort,
+    /// OB0702: old records are not removed.
+    RetentionStopped,
+    /// OB0801: the doctor found what must be mended.
+    DoctorFound,
 }
 
 impl Code {
     /// All of them, in the order of their numbers.
     #[rustfmt::skip]
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 47] = [
         Self::CommandLine, Self::FileMistakes, Self::FileUnusable, Self::Address, Self::Filter, Self::NotConfirmed,
         Self::StoreAway, Self::StoreBusy, Self::TransactionLost, Self::Breached, Self::Fenced, Self::Refused,
         Self::StoreSetting, Self::SchemaOld, Self::SchemaOther, Self::NoPrivilege, Self::Corrupt,
         Self::CommitUnknown, Self::Setup,
         Self::SourceAway, Self::SourceSetting, Self::SendStopped,
         Self::ConsumerStart, Self::ConsumerStopped, Self::MessageDead, Self::MostFail, Self::KeyFull,
-        Self::NotDrained, Self::TaskBroke,
+        Self::NotDrained, Self::TaskBroke, Self::MetricsAway,
         Self::NoConsumer, Self::NoParked, Self::NoReplay, Self::ReplayState, Self::NothingToReplay, Self::CannotEdit,
         Self::NotDead, Self::NothingKnown,
         Self::SinkAway, Self::RowRefused, Self::SinkSetting, Self::RelayStopped, Self::NoRelay, Self::NoRow,
+        Self::RetentionShort, Self::RetentionStopped,
+        Self::DoctorFound,
     ];
 
     /// The number. Never changes its meaning.
@@ -169,6 +181,7 @@ impl Code {
             Self::KeyFull => (405, "an order key has as many parked messages as it may"),
             Self::NotDrained => (406, "not everything was finished at the end"),
             Self::TaskBroke => (407, "a task broke down"),
+            Self::MetricsAway => (408, "metrics cannot be served"),
             Self::NoConsumer => (501, "there is no such consumer in the store"),
             Self::NoParked => (502, "there is no such parked message"),
             Self::NoReplay => (503, "there is no such replay"),
@@ -183,6 +196,9 @@ impl Code {
             Self::RelayStopped => (604, "the relay stopped"),
             Self::NoRelay => (605, "messages are emitted and nothing publishes them"),
             Self::NoRow => (606, "there is no such row in the outbox"),
+            Self::RetentionShort => (701, "records would be kept for too short a time"),
+            Self::RetentionStopped => (702, "old records are not removed"),
+            Self::DoctorFound => (801, "the doctor found what must be mended"),
         }
     }
 }

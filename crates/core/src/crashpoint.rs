@@ -26,6 +26,9 @@ pub const ALL: &[&str] = &[
 /// Every crash point of a relay, in the order in which a row of the outbox meets them.
 pub const RELAY: &[&str] = &["relay-fetched", "relay-published", "relay-confirmed", "relay-ended"];
 
+/// Every crash point of retention, in the order in which a step meets them.
+pub const RETENTION: &[&str] = &["retention-expired", "retention-committed"];
+
 /// What happens at a crash point.
 #[cfg(feature = "crashpoints")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

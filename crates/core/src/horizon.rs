@@ -71,16 +71,64 @@ pub trait Consumers {
     /// deletion that the claim can have come after.
     fn horizon(&mut self, consumer: ConsumerId) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send;
 
+    /// What time it is for the store: records are as old as its clock says.
+    fn store_time(&mut self) -> impl Future<Output = Result<Timestamp, StoreError>> + Send;
+
     /// Deletes up to `limit` records of what was handled before `older_than`, and moves the horizon with them. Records
     /// of keys under which a message is parked stay, whatever their age. Fails with `Refused` if `older_than` is less
     /// than [`RETENTION_MIN`] ago.
-    fn expire(
+    ///
+    /// It reads a bounded part of the records, from a [place](Place) on, and answers where to go on.
+    fn expire(&mut self, step: Expiry) -> impl Future<Output = Result<Expired, StoreError>> + Send;
+
+    /// How many records of a consumer were handled before `older_than`, without reading all of them.
+    fn old_records(
         &mut self,
         consumer: ConsumerId,
         older_than: Timestamp,
-        limit: usize,
-    ) -> impl Future<Output = Result<Expired, StoreError>> + Send;
+    ) -> impl Future<Output = Result<OldRecords, StoreError>> + Send;
 }
+
+/// One step of expiry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expiry {
+    /// Whose records.
+    pub consumer: ConsumerId,
+    /// Those that were handled before this, by the store's clock.
+    pub older_than: Timestamp,
+    /// Where in the store to go on.
+    pub from: Place,
+    /// How many records at most.
+    pub limit: usize,
+}
+
+impl Expiry {
+    /// The first step of a pass.
+    pub fn first(consumer: ConsumerId, older_than: Timestamp, limit: usize) -> Self {
+        Self { consumer, older_than, from: Place::default(), limit }
+    }
+}
+
+/// How far a pass over the records of a store has come. Only the store that gave it knows what it means; the default is
+/// the beginning. Nothing depends on it but the time that a pass takes: one that begins anew finds what is left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place(pub i64);
+
+/// Old records of a consumer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OldRecords {
+    /// How many there are, [held](Self::held) ones among them.
+    pub records: u64,
+    /// They were counted; otherwise `records` was estimated from a sample, or there are at least so many.
+    pub counted: bool,
+    /// When the oldest that was seen was handled.
+    pub oldest: Option<Timestamp>,
+    /// How many of them stay because a message is parked under their key. Counted up to [`HELD_MAX`].
+    pub held: u64,
+}
+
+/// [`OldRecords::held`] is not counted any further.
+pub const HELD_MAX: u64 = 10_000;
 
 /// A consumer that the store knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,10 +144,12 @@ pub struct KnownConsumer {
 /// What a step of expiry did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expired {
-    /// How many records were deleted; fewer than the limit: there are no more.
+    /// How many records were deleted.
     pub deleted: u64,
     /// The horizon after it.
     pub horizon: Option<Timestamp>,
+    /// Where the next step goes on; `None`: the pass has come to its end.
+    pub next: Option<Place>,
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ pub mod planted;
 pub mod quarantine;
 pub mod queue;
 pub mod replay;
+pub mod retention;
 pub mod sink;
 pub mod source;
 pub mod store;

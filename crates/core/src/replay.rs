@@ -59,6 +59,10 @@ pub trait Replays {
         consumer: ConsumerId,
         id: ReplayId,
     ) -> impl Future<Output = Result<OnTheirWay, StoreError>> + Send;
+
+    /// Removes up to `max` replays that came to their end before `before`, and answers how many. One that a parked
+    /// message names stays, and so does what the audit log tells of all of them.
+    fn sweep_replays(&mut self, before: Timestamp, max: usize) -> impl Future<Output = Result<u64, StoreError>> + Send;
 }
 
 /// The number of a replay.

@@ -36,11 +36,13 @@
 //! the system's OpenSSL.
 
 mod error;
+mod inspect;
 mod record;
 mod settings;
 pub mod sink;
 pub mod source;
 
+pub use inspect::{TopicFacts, inspect};
 pub use sink::KafkaSink;
 
 pub use source::{KafkaReceipt, KafkaSource, OffsetsInStore, Start};

@@ -37,6 +37,7 @@
 mod error;
 mod fetch;
 mod headers;
+mod inspect;
 mod link;
 mod place;
 mod receipt;
@@ -45,6 +46,7 @@ mod settings;
 mod sink;
 mod source;
 
+pub use inspect::{StreamFacts, inspect};
 pub use receipt::JetStreamReceipt;
 pub use server::Server;
 pub use settings::NewConsumer;

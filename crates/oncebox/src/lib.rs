@@ -63,6 +63,7 @@ mod own_session;
 mod parked_source;
 mod queue_source;
 pub mod relay;
+pub mod retention;
 pub mod shutdown;
 
 pub use consumer::{
@@ -74,6 +75,7 @@ pub use handler::{BatchHandler, Handler, Outcomes};
 pub use oncebox_core::*;
 pub use queue_source::{Queue, QueueReceipt};
 pub use relay::{Relay, RelayBounds};
+pub use retention::Retention;
 
 #[cfg(feature = "kafka")]
 pub use oncebox_kafka as kafka;
@@ -103,7 +105,9 @@ pub mod sqlite {
 /// NATS JetStream: a source and a sink.
 #[cfg(feature = "nats")]
 pub mod nats {
-    pub use oncebox_nats::{JetStreamReceipt, JetStreamSink, JetStreamSource, NewConsumer, Server};
+    pub use oncebox_nats::{
+        JetStreamReceipt, JetStreamSink, JetStreamSource, NewConsumer, Server, StreamFacts, inspect,
+    };
 }
 
 /// What handlers return.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use oncebox::counters::CounterStore;
 use oncebox::depths::DepthStore;
 use oncebox::postgres::Postgres;
+use oncebox::quarantine::QuarantineStore;
 use oncebox::queue::QueueStore;
 use oncebox::sqlite::Sqlite;
 use oncebox::{Store, Transaction};
@@ -36,7 +37,7 @@ pub(crate) struct Parameter {
 }
 
 /// A store that statements of a file can run on.
-pub(crate) trait Backend: QueueStore + CounterStore + DepthStore {
+pub(crate) trait Backend: QueueStore + QuarantineStore + CounterStore + DepthStore {
     /// Shows a statement to the server, which finds what is wrong with it.
     fn prepare(db: &mut Db<Self>, statement: &Statement) -> impl Future<Output = Result<Prepared, sqlx::Error>> + Send;
 

@@ -3,6 +3,7 @@
 //! The `oncebox` command is made of it. The file is the contract; see [`file::Pipeline`].
 
 mod backend;
+pub mod doctor;
 mod feed;
 pub mod file;
 mod handler;
@@ -11,6 +12,7 @@ pub mod metrics;
 mod outlet;
 mod payload;
 pub mod place;
+pub mod retention;
 mod run;
 mod send;
 pub mod shape;

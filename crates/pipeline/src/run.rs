@@ -7,6 +7,7 @@ use std::time::Duration;
 use oncebox::consumer::{Drained, Stats};
 use oncebox::postgres::Postgres;
 use oncebox::relay::RelayStats;
+use oncebox::retention::{Retention, RetentionStats};
 use oncebox::sqlite::Sqlite;
 use oncebox::{Code, Consumer, Ended, OrderBy, Relay, Retry, Session, StoreError, Transaction};
 use tokio::sync::watch;
@@ -17,6 +18,7 @@ use crate::feed::Feed;
 use crate::file::{ConsumerSpec, Mistake, Mistakes, Pipeline, StoreAt, StoreSpec};
 use crate::handler::{self, Ready};
 use crate::outlet::Outlet;
+use crate::retention::{Kept, Lasts, held_against_ways_back};
 use crate::watching::Watching;
 
 /// How long the check of a statement may wait for someone's lock.
@@ -77,6 +79,7 @@ impl RunFileError {
             Self::Mistakes(_) => Code::FileMistakes,
             Self::Store { error, .. } => error.code(),
             Self::Setup { .. } => Code::Setup,
+            Self::Metrics { .. } => Code::MetricsAway,
             Self::Part { code, .. } => *code,
             Self::Unfinished { .. } => Code::NotDrained,
         }
@@ -91,6 +94,8 @@ pub struct Running {
     pub consumers: Vec<(String, Arc<Stats>)>,
     /// The relay's counters.
     pub relay: Option<Arc<RelayStats>>,
+    /// How far the removal of old records is.
+    pub retention: Arc<RetentionStats>,
 }
 
 /// Which parts of a file to run.
@@ -164,6 +169,7 @@ async fn run_on<S: Backend>(
             }
         },
     };
+    let kept = if parts == Parts::Relay { Vec::new() } else { kept(pipeline, &mut mistakes).await };
     if !mistakes.is_empty() {
         mistakes.sort();
         return Err(Mistakes { file: file.to_owned(), found: mistakes }.into());
@@ -172,9 +178,11 @@ async fn run_on<S: Backend>(
         return Ok(());
     }
     let watching = Watching::start(&store, pipeline, &consumers, relay.as_ref()).await?;
+    let retention = retention(pipeline, &kept, &store)?;
     started(&Running {
         consumers: consumers.iter().map(|(name, consumer)| (name.clone(), consumer.stats())).collect(),
         relay: relay.as_ref().map(Relay::stats),
+        retention: retention.stats(),
     });
 
     let (stop, stopped) = watch::channel(false);
@@ -193,6 +201,15 @@ async fn run_on<S: Backend>(
     if let Some(relay) = relay {
         let ended = ended();
         running.spawn(async move { ending("relay".to_owned(), relay.run(ended).await, |error| error.code()) });
+    }
+    let (retires, removes_sent) = (!kept.is_empty(), pipeline.relay.as_ref().is_some_and(|relay| relay.keep_sent));
+    if retires || removes_sent {
+        let ended = ended();
+        let part = "retention".to_owned();
+        running.spawn(async move {
+            let code = Code::RetentionStopped;
+            retention.run(ended).await.map_err(|error| RunFileError::Part { part, reason: error.to_string(), code })
+        });
     }
     tokio::pin!(shutdown);
     let mut first = None;
@@ -218,6 +235,46 @@ async fn run_on<S: Backend>(
     }
     watching.end().await;
     first.map_or(Ok(()), Err)
+}
+
+/// How long the records of each consumer are kept. One that is shorter than a message's longest way back is a mistake,
+/// unless the file says that it is meant.
+async fn kept(pipeline: &Pipeline, mistakes: &mut Vec<Mistake>) -> Vec<Kept> {
+    let kept = held_against_ways_back(pipeline).await;
+    for one in &kept {
+        for way in one.open_ways() {
+            let says = format!(
+                "{}: a message can come back after {} ({}); what comes after its record is gone is set aside as too old",
+                way.what, way.lasts, way.says
+            );
+            // What nobody can tell is no news at each start; `doctor` says it too.
+            match way.lasts {
+                Lasts::Forever => tracing::warn!(consumer = one.consumer, "{says}"),
+                _ => tracing::info!(consumer = one.consumer, "{says}"),
+            }
+        }
+        match one.complaint() {
+            Some(says) if one.is_unsafe => tracing::warn!(consumer = one.consumer, "{says}"),
+            Some(says) => mistakes.push(Mistake { line: one.line, says }),
+            None => {}
+        }
+    }
+    kept
+}
+
+fn retention<S: Backend>(pipeline: &Pipeline, kept: &[Kept], store: &S) -> Result<Retention<S>, RunFileError> {
+    let mut retention = Retention::new(store.clone());
+    if let Some(relay) = pipeline.relay.as_ref().filter(|relay| relay.keep_sent) {
+        retention = retention.keep_sent(relay.sent_retention);
+    }
+    for one in kept {
+        retention = retention.keep(&one.consumer, one.retention).map_err(|error| RunFileError::Part {
+            part: "retention".to_owned(),
+            reason: error.to_string(),
+            code: Code::RetentionShort,
+        })?;
+    }
+    Ok(retention)
 }
 
 /// Runs the user's own statements, in one transaction.
@@ -250,7 +307,7 @@ fn ending<E: std::fmt::Display>(
 }
 
 /// A consumer of the file, with every statement seen by the server.
-async fn consumer<S: Backend>(
+pub(crate) async fn consumer<S: Backend>(
     spec: &ConsumerSpec,
     store: &S,
     pipeline: &Pipeline,

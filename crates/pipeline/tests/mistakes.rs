@@ -43,7 +43,7 @@ fn a_good_file_is_read() {
     let pipeline = read(GOOD).unwrap();
     let consumer = &pipeline.consumers[0];
     assert_eq!((consumer.name.as_str(), consumer.from.to_string().as_str()), ("invoices", "queue:payments"));
-    assert_eq!(consumer.retention.as_secs(), 30 * 24 * 3600);
+    assert_eq!(consumer.retention.kept.unwrap().as_secs(), 30 * 24 * 3600);
     assert_eq!(consumer.on[0].sql.iter().map(|statement| statement.expect).collect::<Vec<_>>(), [None, Some(1)]);
     assert_eq!(consumer.on[0].emit.len(), 1);
     assert_eq!(pipeline.relay.as_ref().unwrap().to.to_string(), "amqp://127.0.0.1/%2f");

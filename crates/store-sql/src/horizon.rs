@@ -1,7 +1,7 @@
 //! Consumers and their horizons; how old records go.
 
 use oncebox_core::error::StoreError;
-use oncebox_core::horizon::{Consumers, Expired, KnownConsumer, check_age};
+use oncebox_core::horizon::{Consumers, Expired, Expiry, HELD_MAX, KnownConsumer, OldRecords, Place, check_age};
 use oncebox_core::store::{ConsumerId, ConsumerName};
 use oncebox_core::time::Timestamp;
 
@@ -31,36 +31,66 @@ impl<D: Dialect> Consumers for SqlTx<D> {
         rows.into_iter().next().map(|mut row| row.time_or_null()).transpose().map(Option::flatten)
     }
 
-    async fn expire(
-        &mut self,
-        consumer: ConsumerId,
-        older_than: Timestamp,
-        limit: usize,
-    ) -> Result<Expired, StoreError> {
+    async fn store_time(&mut self) -> Result<Timestamp, StoreError> {
         let patience = self.patience();
         let (queries, now, db) = self.parts();
-        bounded(patience, expire(db, &queries.operators.horizon, now, consumer, older_than, limit)).await
+        bounded(patience, store_time(db, &queries.operators.horizon, now)).await
     }
+
+    async fn expire(&mut self, step: Expiry) -> Result<Expired, StoreError> {
+        let patience = self.patience();
+        let (queries, now, db) = self.parts();
+        bounded(patience, expire(db, &queries.operators.horizon, now, step)).await
+    }
+
+    async fn old_records(&mut self, consumer: ConsumerId, older_than: Timestamp) -> Result<OldRecords, StoreError> {
+        let patience = self.patience();
+        let (queries, _, db) = self.parts();
+        let call = Call::new("count old records", &queries.operators.horizon.old);
+        let held_max = i64::try_from(HELD_MAX).unwrap_or(i64::MAX);
+        let call = call.value(consumer.0).value(older_than.as_microsecond()).value(held_max);
+        let rows = bounded(patience, call.fetch(db)).await?;
+        let mut row = rows.into_iter().next().ok_or_else(|| corrupt("no count"))?;
+        Ok(OldRecords {
+            records: row.int()?,
+            counted: row.int::<i64>()? == 1,
+            oldest: row.time_or_null()?,
+            held: row.int()?,
+        })
+    }
+}
+
+async fn store_time(
+    db: &mut impl Connection,
+    queries: &HorizonQueries,
+    now: Option<i64>,
+) -> Result<Timestamp, StoreError> {
+    let rows = Call::new("read the store's clock", &queries.now).value(now).fetch(db).await?;
+    rows.into_iter().next().ok_or_else(|| corrupt("no time"))?.time()
 }
 
 async fn expire(
     db: &mut impl Connection,
     queries: &HorizonQueries,
     now: Option<i64>,
-    consumer: ConsumerId,
-    older_than: Timestamp,
-    limit: usize,
+    step: Expiry,
 ) -> Result<Expired, StoreError> {
     let attempted = "delete old records";
-    let rows = Call::new(attempted, &queries.now).value(now).fetch(db).await?;
-    check_age(older_than, rows.into_iter().next().ok_or_else(|| corrupt("no time"))?.time()?)?;
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let call = Call::new(attempted, &queries.expire).value(consumer.0).value(older_than.as_microsecond()).value(limit);
-    let deleted = call.fetch(db).await?;
+    let Expiry { consumer, older_than, from, limit } = step;
+    check_age(older_than, store_time(db, queries, now).await?)?;
+    let call = Call::new(attempted, &queries.expire).value(consumer.0).value(older_than.as_microsecond());
+    let deleted = call.value(i64::try_from(limit).unwrap_or(i64::MAX)).value(from.0).fetch(db).await?;
     let times = deleted.into_iter().map(|mut row| row.int()).collect::<Result<Vec<i64>, _>>()?;
     // In the same transaction: no record goes without the horizon knowing.
     let newest = times.iter().max().copied();
-    let rows = Call::new(attempted, &queries.advance).value(consumer.0).value(newest).fetch(db).await?;
+    let horizon = match newest {
+        Some(newest) => Call::new(attempted, &queries.advance).value(consumer.0).value(newest),
+        None => Call::new(attempted, &queries.read).value(consumer.0),
+    };
+    let rows = horizon.fetch(db).await?;
     let horizon = rows.into_iter().next().map(|mut row| row.time_or_null()).transpose()?.flatten();
-    Ok(Expired { deleted: times.len() as u64, horizon })
+    let stopped_by_limit = newest.filter(|_| times.len() >= limit);
+    let rows = Call::new(attempted, &queries.next).value(from.0).value(stopped_by_limit).fetch(db).await?;
+    let next = rows.into_iter().next().map(|mut row| row.int_or_null()).transpose()?.flatten();
+    Ok(Expired { deleted: times.len() as u64, horizon, next: next.map(Place) })
 }

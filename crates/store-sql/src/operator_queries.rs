@@ -42,6 +42,7 @@ pub(crate) struct ReplayQueries {
     pub(crate) let_go: Query,
     pub(crate) save: Query,
     pub(crate) on_their_way: Query,
+    pub(crate) sweep: Query,
 }
 
 /// See `audit.rs`.
@@ -59,6 +60,8 @@ pub(crate) struct HorizonQueries {
     pub(crate) now: Query,
     pub(crate) advance: Query,
     pub(crate) expire: Query,
+    pub(crate) next: Query,
+    pub(crate) old: Query,
 }
 
 /// See `trail.rs`.
@@ -102,6 +105,7 @@ impl OperatorQueries {
                 let_go: query(include_str!("queries/postgres/replays/let_go.sql")),
                 save: query(include_str!("queries/postgres/replays/save.sql")),
                 on_their_way: query(include_str!("queries/postgres/replays/on_their_way.sql")),
+                sweep: query(include_str!("queries/postgres/replays/sweep.sql")),
             },
             audit: AuditQueries {
                 add: query(include_str!("queries/postgres/audit/add.sql")),
@@ -113,6 +117,8 @@ impl OperatorQueries {
                 now: query(include_str!("queries/postgres/horizon/now.sql")),
                 advance: query(include_str!("queries/postgres/horizon/advance.sql")),
                 expire: query(include_str!("queries/postgres/horizon/expire.sql")),
+                next: query(include_str!("queries/postgres/horizon/next.sql")),
+                old: query(include_str!("queries/postgres/horizon/old.sql")),
             },
             trail: TrailQueries {
                 records: query(include_str!("queries/postgres/trail/records.sql")),
@@ -154,6 +160,7 @@ impl OperatorQueries {
                 let_go: query(include_str!("queries/sqlite/replays/let_go.sql")),
                 save: query(include_str!("queries/sqlite/replays/save.sql")),
                 on_their_way: query(include_str!("queries/sqlite/replays/on_their_way.sql")),
+                sweep: query(include_str!("queries/sqlite/replays/sweep.sql")),
             },
             audit: AuditQueries {
                 add: query(include_str!("queries/sqlite/audit/add.sql")),
@@ -165,6 +172,8 @@ impl OperatorQueries {
                 now: query(include_str!("queries/sqlite/horizon/now.sql")),
                 advance: query(include_str!("queries/sqlite/horizon/advance.sql")),
                 expire: query(include_str!("queries/sqlite/horizon/expire.sql")),
+                next: query(include_str!("queries/sqlite/horizon/next.sql")),
+                old: query(include_str!("queries/sqlite/horizon/old.sql")),
             },
             trail: TrailQueries {
                 records: query(include_str!("queries/sqlite/trail/records.sql")),

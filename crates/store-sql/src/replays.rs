@@ -94,6 +94,14 @@ impl<D: Dialect> Replays for SqlTx<D> {
         let mut row = rows.into_iter().next().ok_or_else(|| corrupt("no counts of a replay"))?;
         Ok(OnTheirWay { live: row.int()?, held_up: row.int()?, failed: row.int()? })
     }
+
+    async fn sweep_replays(&mut self, before: Timestamp, max: usize) -> Result<u64, StoreError> {
+        let patience = self.patience();
+        let (queries, _, db) = self.parts();
+        let call = Call::new("remove old replays", &queries.operators.replays.sweep);
+        let call = call.value(before.as_microsecond()).value(i64::try_from(max).unwrap_or(i64::MAX));
+        bounded(patience, call.execute(db)).await
+    }
 }
 
 fn number(number: u32) -> i32 {

@@ -77,8 +77,13 @@ const PLANS: &[(&str, &str)] = &[
     ),
     (
         include_str!("../src/queries/sqlite/horizon/expire.sql"),
+        "oncebox_inbox_processed_at (consumer=? AND processed_at>? AND processed_at<?)",
+    ),
+    (
+        include_str!("../src/queries/sqlite/horizon/old.sql"),
         "oncebox_inbox_processed_at (consumer=? AND processed_at<?)",
     ),
+    (include_str!("../src/queries/sqlite/horizon/old.sql"), "USING PRIMARY KEY (consumer=? AND key=?)"),
     (include_str!("../src/queries/sqlite/parked/count_gaps.sql"), "oncebox_parked_gaps (consumer=? AND order_hash=?)"),
     (include_str!("../src/queries/sqlite/parked/wake_gaps.sql"), "oncebox_parked_gaps (consumer=? AND order_hash=?)"),
     (include_str!("../src/queries/sqlite/versions/lock.sql"), "USING PRIMARY KEY (consumer=? AND aggregate=?)"),
@@ -213,5 +218,36 @@ async fn statements_of_the_outbox_on_postgres_use_their_index() {
             }
             assert!(!plan.iter().any(|step| step.contains("Seq Scan on outbox")), "{statement}\n{plan:#?}");
         }
+    }
+}
+
+/// A step of expiry on PostgreSQL reads its own pages, whatever the server knows of the table.
+#[tokio::test]
+async fn expiry_on_postgres_reads_a_part_of_the_table() {
+    let Some(place) = PostgresPlace::or_skip("expiry_on_postgres_reads_a_part_of_the_table") else { return };
+    drop(place.open().await);
+    place
+        .run(
+            "insert into consumers (id, name) values (1, 'invoices'); \
+             insert into inbox (fingerprint, consumer, scheme, key, processed_at) \
+             select n, 1, 1, n::text::bytea, timestamptz 'epoch' from generate_series(1, 50000) as n",
+        )
+        .await;
+    let mut db = place.connection().await;
+    let statement = include_str!("../src/queries/postgres/horizon/expire.sql").replace("{schema}", &place.schema);
+    for (analysed, plans) in [(false, "force_generic_plan"), (true, "force_generic_plan"), (true, "force_custom_plan")]
+    {
+        if analysed {
+            place.run("vacuum analyze inbox").await;
+        }
+        let script = format!("deallocate all; set plan_cache_mode = {plans}; prepare p as {statement}");
+        sqlx::raw_sql(AssertSqlSafe(script)).execute(&mut db).await.unwrap();
+        let explain = AssertSqlSafe("explain execute p (1, 1000, 100, 0)");
+        let rows = sqlx::raw_sql(explain).fetch_all(&mut db).await.unwrap();
+        let plan: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        for part in ["Tid Range Scan on inbox", "Tid Scan on inbox"] {
+            assert!(plan.iter().any(|step| step.contains(part)), "{part}\n{plan:#?}");
+        }
+        assert!(!plan.iter().any(|step| step.contains("Seq Scan on inbox")), "{plan:#?}");
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oncebox_admin::{Error, Forecast, ReplayOptions};
-use oncebox_core::horizon::Consumers;
+use oncebox_core::horizon::{Consumers, Expiry};
 use oncebox_core::parked::Waits;
 use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::replay::ReplayState;
@@ -82,7 +82,7 @@ where
     apply_before(store, &old).await;
     setup.advance(Duration::from_secs(100 * 365 * 24 * 3600)).await;
     let mut tx = begin(store).await;
-    let horizon = tx.expire(us, far_future(), 100).await.unwrap().horizon.unwrap();
+    let horizon = tx.expire(Expiry::first(us, far_future(), 100)).await.unwrap().horizon.unwrap();
     commit(tx).await;
     old.owns_record = false;
     park(store, &[old]).await;

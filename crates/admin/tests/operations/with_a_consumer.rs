@@ -8,7 +8,7 @@ use oncebox::memory::MemorySource;
 use oncebox::{Consumer, ConsumerStore, Context, Failure, Message, MessageId, Outcome, Retry};
 use oncebox_admin::{AfterEdit, Forecast, ReplayOptions};
 use oncebox_core::Timestamp;
-use oncebox_core::horizon::Consumers;
+use oncebox_core::horizon::{Consumers, Expiry};
 use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::replay::ReplayState;
 use oncebox_testkit::eventually;
@@ -123,7 +123,7 @@ where
     setup.advance(Duration::from_secs(100 * 365 * 24 * 3600)).await;
     let us = consumer_id(store).await;
     let mut tx = begin(store).await;
-    assert_eq!(tx.expire(us, far_future(), 100).await.unwrap().deleted, 1);
+    assert_eq!(tx.expire(Expiry::first(us, far_future(), 100)).await.unwrap().deleted, 1);
     commit(tx).await;
     source.send(old.clone());
     run("it is too old", &|seen| seen.dead == 1 && seen.in_hand == 0).await;

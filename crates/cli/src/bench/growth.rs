@@ -83,7 +83,7 @@ async fn curves<D: Database>(db: &D, empty: &D, args: &Args) -> anyhow::Result<V
         for &rows in &args.rows {
             if rows > filled {
                 progress(&format!("filling the inbox to {rows} records with {} keys", keys.name()));
-                db.fill(rows - filled, keys).await?;
+                db.fill(rows - filled, keys, 0).await?;
                 filled = rows;
             }
             points.push(point(db, empty, args, keys, rows).await?);

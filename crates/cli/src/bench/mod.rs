@@ -17,6 +17,7 @@ mod process;
 #[cfg(feature = "brokers")]
 pub(crate) mod relay;
 mod report;
+mod retention;
 mod variant;
 mod work;
 
@@ -43,6 +44,7 @@ enum What {
     Growth(growth::Args),
     Memory(memory::Args),
     Failures(failures::Args),
+    Retention(retention::Args),
     #[cfg(feature = "brokers")]
     Relay(relay::Args),
     /// Compare outbox and relay with the broker's client used by hand. Not in this build; it takes the feature `brokers`.
@@ -74,6 +76,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         What::Growth(growth) => &growth.on.store,
         What::Memory(memory) => &memory.on.store,
         What::Failures(failures) => &failures.on.store,
+        What::Retention(retention) => &retention.on.store,
         #[cfg(feature = "brokers")]
         What::Relay(relay) => &relay.store,
         #[cfg(not(feature = "brokers"))]
@@ -95,6 +98,7 @@ async fn run_on<D: Database>(store: &str, what: &What) -> anyhow::Result<ExitCod
             What::Growth(args) => growth::run(&db, args).await,
             What::Memory(args) => memory::run(&db, args).await,
             What::Failures(args) => failures::run(&db, args).await,
+            What::Retention(args) => retention::run(&db, args).await,
             #[cfg(feature = "brokers")]
             What::Relay(args) => relay::run(&db, args).await,
             #[cfg(not(feature = "brokers"))]

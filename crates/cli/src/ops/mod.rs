@@ -1,11 +1,13 @@
 //! What operators do, on the operations of `oncebox-admin`: a command never does what a button can't, and the other way
 //! round.
 
+pub(crate) mod doctor;
 mod follow;
 pub(crate) mod message;
 pub(crate) mod outbox;
 pub(crate) mod parked;
 pub(crate) mod replay;
+pub(crate) mod retention;
 pub(crate) mod schema;
 pub(crate) mod screen;
 pub(crate) mod status;
@@ -79,7 +81,11 @@ macro_rules! on_store {
 pub(crate) use on_store;
 
 impl At {
-    /// The file, unless the store was named instead.
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// What the file says; `None` where a store is named instead of one.
     pub(crate) fn pipeline(&self) -> anyhow::Result<Option<Pipeline>> {
         match self.store {
             Some(_) => Ok(None),
@@ -118,13 +124,7 @@ impl At {
     /// Answers with `value` as JSON, or with a text for people.
     pub(crate) fn answer<T: Serialize>(&self, value: &T, text: impl FnOnce() -> String) -> anyhow::Result<()> {
         let answer = if self.json { serde_json::to_string(value)? } else { text() };
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "{}", answer.trim_end()).or_else(|error| match error.kind() {
-            // Whoever reads it has had enough.
-            std::io::ErrorKind::BrokenPipe => Ok(()),
-            _ => Err(error),
-        })?;
-        Ok(())
+        print(&answer)
     }
 }
 
@@ -135,6 +135,17 @@ pub(crate) fn there(path: &str) -> anyhow::Result<()> {
     }
     let says = format!("cannot open {path}: there is no such file; make the store with `oncebox schema up`");
     Err(fault(Code::StoreAway, says))
+}
+
+/// Writes an answer to stdout.
+pub(crate) fn print(answer: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", answer.trim_end()).or_else(|error| match error.kind() {
+        // Whoever reads it has had enough.
+        std::io::ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(error),
+    })?;
+    Ok(())
 }
 
 /// Asks before something that can't be undone, unless `yes`.

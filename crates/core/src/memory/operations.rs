@@ -9,7 +9,7 @@ use super::queue::micros;
 use super::store::MemoryTx;
 use crate::audit::{Action, AuditEntry, Audits};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::horizon::{Consumers, Expired, KnownConsumer, check_age};
+use crate::horizon::{Consumers, Expired, Expiry, HELD_MAX, KnownConsumer, OldRecords, Place, check_age};
 use crate::key::Key;
 use crate::outcome::OutcomeKind;
 use crate::replay::{Counts, Hold, OnTheirWay, Replay, ReplayId, ReplaySpec, Replays};
@@ -37,6 +37,14 @@ fn set_replay(db: &mut MemoryDb, replay: Replay) {
                 None => state.operations.replays.remove(&id),
             };
         })
+    });
+}
+
+/// Removes a replay, undoably.
+fn remove_replay(db: &mut MemoryDb, id: ReplayId) {
+    db.change(move |state| {
+        let before = state.operations.replays.remove(&id);
+        Box::new(move |state: &mut State| state.operations.replays.extend(before.map(|before| (id, before))))
     });
 }
 
@@ -133,6 +141,22 @@ impl Replays for MemoryTx {
         }
         Ok(found)
     }
+
+    async fn sweep_replays(&mut self, before: Timestamp, max: usize) -> Result<u64, StoreError> {
+        let db = self.usable("remove old replays")?;
+        let state = db.state();
+        let used: HashSet<ReplayId> = state.parked.rows.values().filter_map(|row| row.replay).collect();
+        let old = state
+            .operations
+            .replays
+            .values()
+            .filter(|replay| replay.state.is_final() && replay.changed_at < before && !used.contains(&replay.id));
+        let old: Vec<ReplayId> = old.take(max).map(|replay| replay.id).collect();
+        for id in &old {
+            remove_replay(db, *id);
+        }
+        Ok(old.len() as u64)
+    }
 }
 
 impl Audits for MemoryTx {
@@ -170,17 +194,16 @@ impl Consumers for MemoryTx {
         Ok(self.usable("read a horizon")?.state().operations.horizons.get(&consumer).copied())
     }
 
-    async fn expire(
-        &mut self,
-        consumer: ConsumerId,
-        older_than: Timestamp,
-        limit: usize,
-    ) -> Result<Expired, StoreError> {
+    async fn store_time(&mut self) -> Result<Timestamp, StoreError> {
+        Ok(self.store().clock().now())
+    }
+
+    async fn expire(&mut self, step: Expiry) -> Result<Expired, StoreError> {
+        let Expiry { consumer, older_than, limit, .. } = step;
         check_age(older_than, self.store().clock().now())?;
         let db = self.usable("delete old records")?;
         let state = db.state();
-        // A shared record may be that of any consumer's parked message.
-        let kept: HashSet<&Key> = state.parked.rows.values().map(|row| &row.park.key).collect();
+        let kept = parked_keys(state);
         let old = state.inbox.iter().filter(|((owner, key), record)| {
             let done = record.outcome.kind() != OutcomeKind::Parked;
             *owner == consumer && done && record.processed_at < older_than && !kept.contains(key)
@@ -203,6 +226,29 @@ impl Consumers for MemoryTx {
                 })
             });
         }
-        Ok(Expired { deleted, horizon })
+        let next = (deleted == limit as u64).then(Place::default);
+        Ok(Expired { deleted, horizon, next })
     }
+
+    async fn old_records(&mut self, consumer: ConsumerId, older_than: Timestamp) -> Result<OldRecords, StoreError> {
+        let state = self.usable("count old records")?.state();
+        let kept = parked_keys(state);
+        let mut found = OldRecords { counted: true, ..OldRecords::default() };
+        for ((owner, key), record) in &state.inbox {
+            if *owner != consumer || record.processed_at >= older_than {
+                continue;
+            }
+            found.records += 1;
+            found.held += u64::from(kept.contains(key) || record.outcome.kind() == OutcomeKind::Parked);
+            let oldest = found.oldest.map_or(record.processed_at, |oldest| oldest.min(record.processed_at));
+            found.oldest = Some(oldest);
+        }
+        found.held = found.held.min(HELD_MAX);
+        Ok(found)
+    }
+}
+
+/// A shared record may be that of any consumer's parked message.
+fn parked_keys(state: &State) -> HashSet<&Key> {
+    state.parked.rows.values().map(|row| &row.park.key).collect()
 }

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use super::alerts::{Dead, Missing};
 use super::breaker::Breaker;
 use super::engine::{Drained, Engine, RunError};
-use super::guarantee::Guarantee;
+use super::guarantee::{Guarantee, promise};
 use super::order_by::OrderBy;
 use super::retry::Retry;
 use super::routes::{Route, Shape};
@@ -229,6 +229,13 @@ impl<S: ConsumerStore, Src: Source<S>> Consumer<S, Src> {
     pub fn classify<E: Error + 'static>(mut self, class: impl Fn(&E) -> Class + Send + Sync + 'static) -> Self {
         self.setup.classify.push(Arc::new(move |error| error.downcast_ref().map(&class)));
         self
+    }
+
+    /// What it can promise as it is set up, and the part that keeps it from promising more.
+    pub fn promises(&self) -> (Guarantee, Option<String>) {
+        let source = self.source.capabilities();
+        let promise = promise(&self.setup.store.capabilities(), &source, &self.setup.identity, &self.setup.routes);
+        (promise.guarantee, promise.because)
     }
 
     /// Refuses to start if it can't promise this, and names the part that weakens it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::consumer::{RunError, Snapshot, Stats};
-use oncebox::horizon::{Consumers, RETENTION_MIN};
+use oncebox::horizon::{Consumers, Expiry, RETENTION_MIN};
 use oncebox::memory::MemorySource;
 use oncebox::parked::{ParkLease, Parking};
 use oncebox::quarantine::{Quarantine, QuarantineStore};
@@ -132,7 +132,7 @@ pub(crate) async fn forget<F: EngineFixture>(setup: &Setup<F>, records: usize) -
     setup.advance(now.duration_since(setup.clock.now()).unsigned_abs()).await;
     let consumer = setup.store.consumer(&ConsumerName::new("c").unwrap()).await.unwrap();
     let mut tx = setup.store.connect().await.unwrap().begin(Duration::from_secs(5)).await.unwrap();
-    let expired = tx.expire(consumer, now - RETENTION_MIN, records).await.unwrap();
+    let expired = tx.expire(Expiry::first(consumer, now - RETENTION_MIN, records)).await.unwrap();
     assert!(matches!(tx.commit().await, Ended::Committed(_)));
     assert!(expired.deleted > 0, "nothing was deleted: the case tests nothing");
     expired.horizon.unwrap()

@@ -6,6 +6,7 @@ use oncebox::key::{KeyStrategy, Template};
 use oncebox::{ConsumerName, Content, Guarantee};
 use toml::de::DeValue;
 
+use super::retention::{self, RetentionSpec};
 use super::table::{Field, Table, listed, nearest};
 use crate::payload;
 use crate::place::Origin;
@@ -27,7 +28,7 @@ pub struct ConsumerSpec {
     /// What counts its versions.
     pub version: Option<Template>,
     /// How long its records are kept.
-    pub retention: Duration,
+    pub retention: RetentionSpec,
     /// What it does about failures.
     pub retry: RetrySpec,
     /// How many messages it handles side by side.
@@ -95,9 +96,6 @@ pub struct Emit {
     pub payload: Shape,
 }
 
-/// What consumers keep their records for if the file does not say.
-const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
-
 pub(super) fn read(field: &Field<'_>) -> Option<ConsumerSpec> {
     let table = field.table("[[consumer]]")?;
     let name = table.required("name").and_then(|name| {
@@ -110,7 +108,7 @@ pub(super) fn read(field: &Field<'_>) -> Option<ConsumerSpec> {
     if version.is_some() && table.field("order_by").is_none() {
         table.mistake("`version` in [[consumer]] needs `order_by`: it says whose versions they are");
     }
-    let retention = table.field("retention").map_or(Some(RETENTION), |field| field.duration());
+    let retention = retention::read(&table);
     let retry = table.field("retry").map_or_else(RetrySpec::default, |field| read_retry(&field));
     let lanes = table.field("lanes").and_then(|field| field.count()).map(|lanes| lanes as usize);
     let require = table.field("require").and_then(|field| choice(&field, &GUARANTEES));
@@ -132,7 +130,7 @@ pub(super) fn read(field: &Field<'_>) -> Option<ConsumerSpec> {
         key: key?,
         order_by,
         version,
-        retention: retention?,
+        retention,
         retry,
         lanes,
         require,

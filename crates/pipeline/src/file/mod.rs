@@ -3,10 +3,11 @@
 //! Every mistake is found before anything runs, and all of them are told at once, each with its line.
 
 mod consumer;
-pub(crate) mod duration;
+mod duration;
 mod environment;
 mod metrics;
 mod mistake;
+mod retention;
 mod table;
 
 use std::fmt;
@@ -19,8 +20,14 @@ pub use self::consumer::{ConsumerSpec, Emit, On, RetrySpec, StartSpec};
 pub use self::environment::{Environment, ProcessEnvironment};
 pub use self::metrics::MetricsSpec;
 pub use self::mistake::{Mistake, Mistakes};
+pub use self::retention::RetentionSpec;
 use self::table::{Field, Reader, Table};
 use crate::place::Destination;
+
+/// Reads a duration as the file writes it: `200ms`, `30s`, `5m`, `12h`, `30d`.
+pub fn duration(text: &str) -> Result<std::time::Duration, String> {
+    duration::parse(text)
+}
 
 /// Everything that a file says.
 #[derive(Clone, Debug)]
@@ -69,6 +76,8 @@ pub struct RelaySpec {
     pub to: Destination,
     /// Whether rows stay, marked as sent.
     pub keep_sent: bool,
+    /// For how long, if they do.
+    pub sent_retention: std::time::Duration,
     /// Where it stands in the file.
     pub line: usize,
 }
@@ -237,9 +246,15 @@ fn read_relay(field: &Field<'_>) -> Option<RelaySpec> {
     let table = field.table("[relay]")?;
     let to = table.required("to").and_then(|to| to.read(Destination::parse));
     let keep_sent = table.field("keep_sent").and_then(|keep| keep.boolean()).unwrap_or(false);
+    let sent_retention = table.field("sent_retention").map_or(Some(oncebox::retention::RETENTION), |field| {
+        if !keep_sent {
+            field.mistake("nothing is kept; add `keep_sent = true`");
+        }
+        field.duration()
+    });
     let line = table.line;
     table.finish();
-    Some(RelaySpec { to: to?, keep_sent, line })
+    Some(RelaySpec { to: to?, keep_sent, sent_retention: sent_retention?, line })
 }
 
 fn read_kafka(field: &Field<'_>) -> KafkaSettings {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oncebox_core::audit::{Action, AuditEntry, Audits};
-use oncebox_core::horizon::{Consumers, Expired, KnownConsumer};
+use oncebox_core::horizon::{Consumers, Expired, Expiry, KnownConsumer, OldRecords};
 use oncebox_core::parked::{LeasedPark, Park};
 use oncebox_core::quarantine::{CauseCount, ParkedRow, Quarantine, QuarantineStore, Remembered, Superseded};
 use oncebox_core::replay::{Hold, OnTheirWay, Replay, ReplayId, ReplaySpec, Replays};
@@ -78,6 +78,10 @@ impl<S: QuarantineStore> Replays for FaultyTx<S> {
     async fn on_their_way(&mut self, consumer: ConsumerId, id: ReplayId) -> Result<OnTheirWay, StoreError> {
         on_transaction!(self, "on-their-way", self.inner.on_their_way(consumer, id))
     }
+
+    async fn sweep_replays(&mut self, before: Timestamp, max: usize) -> Result<u64, StoreError> {
+        on_transaction!(self, "sweep-replays", self.inner.sweep_replays(before, max))
+    }
 }
 
 impl<S: QuarantineStore> Audits for FaultyTx<S> {
@@ -99,12 +103,15 @@ impl<S: Store<Tx: Consumers>> Consumers for FaultyTx<S> {
         on_transaction!(self, "horizon", self.inner.horizon(consumer))
     }
 
-    async fn expire(
-        &mut self,
-        consumer: ConsumerId,
-        older_than: Timestamp,
-        limit: usize,
-    ) -> Result<Expired, StoreError> {
-        on_transaction!(self, "expire", self.inner.expire(consumer, older_than, limit))
+    async fn store_time(&mut self) -> Result<Timestamp, StoreError> {
+        on_transaction!(self, "store-time", self.inner.store_time())
+    }
+
+    async fn expire(&mut self, step: Expiry) -> Result<Expired, StoreError> {
+        on_transaction!(self, "expire", self.inner.expire(step))
+    }
+
+    async fn old_records(&mut self, consumer: ConsumerId, older_than: Timestamp) -> Result<OldRecords, StoreError> {
+        on_transaction!(self, "old-records", self.inner.old_records(consumer, older_than))
     }
 }

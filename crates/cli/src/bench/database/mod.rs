@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 
+use oncebox::quarantine::QuarantineStore;
 use oncebox::queue::QueueStore;
 use oncebox::store::Transaction;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ pub(super) use self::sqlite::{SqlitePlace, open as open_sqlite};
 
 /// A database with tables of its own, which are gone after [`close`](Self::close).
 pub(super) trait Database: Sized + Send + Sync + 'static {
-    type Store: QueueStore<Tx: Transaction<Db = Self::Connection>>;
+    type Store: QueueStore + QuarantineStore<Tx: Transaction<Db = Self::Connection>>;
     type Connection: Statements;
 
     /// With how many connections the hand-written inbox is tried.
@@ -46,8 +47,8 @@ pub(super) trait Database: Sized + Send + Sync + 'static {
     /// What the figures depend on: version, durability, buffers.
     fn settings(&self) -> impl Future<Output = anyhow::Result<Settings>> + Send;
 
-    /// Adds records to our inbox as if so many messages had passed.
-    fn fill(&self, rows: u64, keys: Keys) -> impl Future<Output = anyhow::Result<()>> + Send;
+    /// Adds records to our inbox as if so many messages had passed, so many days ago.
+    fn fill(&self, rows: u64, keys: Keys, days_ago: u32) -> impl Future<Output = anyhow::Result<()>> + Send;
 
     /// Nothing in the outbox, and no dead rows.
     fn empty_outbox(&self) -> impl Future<Output = anyhow::Result<()>> + Send;

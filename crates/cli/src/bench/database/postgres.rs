@@ -119,7 +119,7 @@ impl Database for PostgresPlace {
     }
 
     /// Without the primary key, which is made again afterwards: sorting is faster than inserting in random order.
-    async fn fill(&self, rows: u64, keys: Keys) -> anyhow::Result<()> {
+    async fn fill(&self, rows: u64, keys: Keys, days_ago: u32) -> anyhow::Result<()> {
         let id = match keys {
             // A millisecond each, ending now.
             Keys::TimeOrdered => format!(
@@ -130,8 +130,9 @@ impl Database for PostgresPlace {
         };
         self.run("alter table inbox drop constraint inbox_pkey").await?;
         self.run(&format!(
-            "insert into inbox (consumer, key, fingerprint, scheme)
-             select 1, '\\x01'::bytea || {id}, hashint8extended(n, 0), 1 from generate_series(1, {rows}) as n"
+            "insert into inbox (consumer, key, fingerprint, scheme, processed_at)
+             select 1, '\\x01'::bytea || {id}, hashint8extended(n, 0), 1, clock_timestamp() - interval '{days_ago} days'
+             from generate_series(1, {rows}) as n"
         ))
         .await?;
         self.run("alter table inbox add primary key (consumer, key)").await?;

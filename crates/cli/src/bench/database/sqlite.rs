@@ -119,7 +119,7 @@ impl Database for SqlitePlace {
         Ok(settings.into())
     }
 
-    async fn fill(&self, rows: u64, keys: Keys) -> anyhow::Result<()> {
+    async fn fill(&self, rows: u64, keys: Keys, days_ago: u32) -> anyhow::Result<()> {
         let id = match keys {
             Keys::TimeOrdered => {
                 format!(
@@ -131,7 +131,8 @@ impl Database for SqlitePlace {
         self.run(&format!(
             "with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < {rows})
              insert into oncebox_inbox (consumer, key, fingerprint, scheme, processed_at)
-             select 1, unhex('01' || {id}), n, 1, cast(unixepoch('subsec') * 1000000 as integer) from numbers"
+             select 1, unhex('01' || {id}), n, 1,
+                 cast((unixepoch('subsec') - {days_ago} * 86400) * 1000000 as integer) from numbers"
         ))
         .await?;
         self.run("pragma wal_checkpoint(truncate)").await

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oncebox_core::audit::{Action, Audits};
-use oncebox_core::horizon::{Consumers, RETENTION_MIN};
+use oncebox_core::horizon::{Consumers, Expiry, RETENTION_MIN};
 use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::replay::ReplayId;
 use oncebox_core::{Claim, Clock, Inbox, StoreErrorKind, Timestamp, Transaction};
@@ -74,7 +74,7 @@ pub async fn expiry_moves_the_horizon_and_spares_what_is_parked<F: StoreFixture<
     let_retention_pass(&setup).await;
     let expire = async |older_than, limit| {
         let mut tx = begin(store).await;
-        let expired = tx.expire(ours, older_than, limit).await.expect("records can expire");
+        let expired = tx.expire(Expiry::first(ours, older_than, limit)).await.expect("records can expire");
         commit(tx).await;
         expired
     };
@@ -97,6 +97,77 @@ pub async fn expiry_moves_the_horizon_and_spares_what_is_parked<F: StoreFixture<
     assert_duplicate(&look(store, &request(ours, "conflicting")).await);
 }
 
+/// A pass goes on where its last step ended, comes to its end, and leaves nothing behind but what must stay.
+pub async fn a_pass_of_many_steps_finds_every_old_record<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let (ours, other) = (consumer(store, "invoices").await, consumer(store, "reports").await);
+    for number in 0..25 {
+        claim_and_commit(store, &request(ours, &number.to_string())).await;
+        claim_and_commit(store, &request(other, &number.to_string())).await;
+    }
+    park(store, &[dead(ours, "parked")]).await;
+    let_retention_pass(&setup).await;
+    let old = async |whose| {
+        let mut tx = begin(store).await;
+        let old = tx.old_records(whose, far_future()).await.expect("old records can be counted");
+        tx.rollback().await;
+        old
+    };
+    let before = old(ours).await;
+    assert_eq!((before.records, before.held, before.counted), (26, 1, true));
+    assert!(before.oldest.is_some_and(|oldest| oldest < far_future()));
+    let mut step = Expiry::first(ours, far_future(), 10);
+    let (mut deleted, mut steps) = (0, 0);
+    loop {
+        let mut tx = begin(store).await;
+        let expired = tx.expire(step).await.expect("records can expire");
+        commit(tx).await;
+        assert!(expired.deleted <= 10, "{expired:?}");
+        deleted += expired.deleted;
+        steps += 1;
+        let Some(next) = expired.next else { break };
+        step.from = next;
+        assert!(steps < 20, "a pass must come to its end");
+    }
+    assert_eq!(deleted, 25);
+    let after = old(ours).await;
+    assert_eq!((after.records, after.held), (1, 1));
+    let others = old(other).await;
+    assert_eq!((others.records, others.held), (25, 0));
+}
+
+/// Two that expire at once delete each record once, and both come to their end.
+pub async fn two_that_expire_at_once_do_no_harm<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let ours = consumer(store, "invoices").await;
+    for number in 0..40 {
+        claim_and_commit(store, &request(ours, &number.to_string())).await;
+    }
+    let_retention_pass(&setup).await;
+    let mut passes = JoinSet::new();
+    for _ in 0..2 {
+        let store = store.clone();
+        passes.spawn(async move {
+            let (mut step, mut deleted) = (Expiry::first(ours, far_future(), 3), 0);
+            loop {
+                let mut tx = begin(&store).await;
+                let expired = tx.expire(step).await.expect("records can expire");
+                commit(tx).await;
+                deleted += expired.deleted;
+                let Some(next) = expired.next else { return deleted };
+                step.from = next;
+            }
+        });
+    }
+    let deleted: u64 = passes.join_all().await.into_iter().sum();
+    assert!(deleted <= 40, "a record was deleted twice");
+    let mut tx = begin(store).await;
+    // What one had in hand the other may have passed over; the next pass finds it.
+    let rest = tx.expire(Expiry::first(ours, far_future(), 100)).await.expect("records can expire").deleted;
+    tx.rollback().await;
+    assert_eq!(deleted + rest, 40);
+}
+
 /// An expiry that rolled back leaves records and horizon.
 pub async fn an_expiry_that_rolled_back_never_was<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
     let store = &setup.store;
@@ -104,7 +175,7 @@ pub async fn an_expiry_that_rolled_back_never_was<F: StoreFixture<Store: Quarant
     claim_and_commit(store, &request(consumer, "1")).await;
     let_retention_pass(&setup).await;
     let mut tx = begin(store).await;
-    assert_eq!(tx.expire(consumer, far_future(), 10).await.expect("records can expire").deleted, 1);
+    assert_eq!(tx.expire(Expiry::first(consumer, far_future(), 10)).await.expect("records can expire").deleted, 1);
     tx.rollback().await;
     assert_duplicate(&look(store, &request(consumer, "1")).await);
     let mut tx = begin(store).await;
@@ -121,12 +192,15 @@ pub async fn young_records_are_not_deleted<F: StoreFixture<Store: QuarantineStor
     let_retention_pass(&setup).await;
     let oldest_kept = setup.clock.now() - RETENTION_MIN;
     let mut tx = begin(store).await;
-    assert_kind(tx.expire(consumer, oldest_kept + Duration::from_secs(1), 10).await, StoreErrorKind::Refused);
-    assert_kind(tx.expire(consumer, Timestamp::MAX, 10).await, StoreErrorKind::Refused);
+    assert_kind(
+        tx.expire(Expiry::first(consumer, oldest_kept + Duration::from_secs(1), 10)).await,
+        StoreErrorKind::Refused,
+    );
+    assert_kind(tx.expire(Expiry::first(consumer, Timestamp::MAX, 10)).await, StoreErrorKind::Refused);
     tx.rollback().await;
     assert_duplicate(&look(store, &request(consumer, "1")).await);
     let mut tx = begin(store).await;
-    assert_eq!(tx.expire(consumer, oldest_kept, 10).await.expect("records can expire").deleted, 1);
+    assert_eq!(tx.expire(Expiry::first(consumer, oldest_kept, 10)).await.expect("records can expire").deleted, 1);
     tx.rollback().await;
 }
 
@@ -138,7 +212,7 @@ pub async fn whoever_claims_what_expires_sees_the_horizon<F: StoreFixture<Store:
     claim_and_commit(store, &request).await;
     let_retention_pass(&setup).await;
     let mut expiring = begin(store).await;
-    let expired = expiring.expire(consumer, far_future(), 10).await.expect("records can expire");
+    let expired = expiring.expire(Expiry::first(consumer, far_future(), 10)).await.expect("records can expire");
     assert_eq!(expired.deleted, 1);
     let beside = store.clone();
     let mut claiming = JoinSet::new();

@@ -50,9 +50,12 @@ macro_rules! quarantine_suite {
             a_replay_is_held_by_one,
             revived_messages_are_counted_where_they_are,
             what_others_take_from_a_replay_is_withdrawn,
+            replays_that_ended_long_ago_are_removed,
 
             the_audit_log_keeps_what_was_committed,
             expiry_moves_the_horizon_and_spares_what_is_parked,
+            a_pass_of_many_steps_finds_every_old_record,
+            two_that_expire_at_once_do_no_harm,
             an_expiry_that_rolled_back_never_was,
             young_records_are_not_deleted,
             whoever_claims_what_expires_sees_the_horizon,

@@ -1,11 +1,12 @@
 //! Replays: stored whole, held by one.
 
-use oncebox_core::quarantine::QuarantineStore;
+use oncebox_core::quarantine::{Quarantine, QuarantineStore};
 use oncebox_core::replay::{Base, Counts, Hold, OnTheirWay, Replay, ReplayId, ReplayState, Replays};
-use oncebox_core::{ConsumerId, StoreErrorKind, Transaction};
+use oncebox_core::{ConsumerId, StoreErrorKind, Timestamp, Transaction};
 
 use super::steps::{
-    LEASE, LEASE_AND_MORE, apply, dead, dead_in_order, discard, fail, lease, leased_texts, park, revive, spec,
+    LEASE, LEASE_AND_MORE, apply, dead, dead_in_order, discard, fail, far_future, lease, leased_texts, park, revive,
+    spec,
 };
 use crate::store::steps::{assert_kind, begin, commit, consumer, key};
 use crate::store::{Setup, StoreFixture};
@@ -139,4 +140,41 @@ pub async fn what_others_take_from_a_replay_is_withdrawn<F: StoreFixture<Store: 
     assert_eq!(read(store, first).await.counts.withdrawn, 2);
     assert_eq!(read(store, second).await.counts.withdrawn, 0);
     assert_eq!(on_their_way(store, consumer, first).await, OnTheirWay { live: 0, held_up: 0, failed: 1 });
+}
+
+/// Replays that came to their end long ago go, a bounded number at a time; open ones stay, and so does one that a parked
+/// message names.
+pub async fn replays_that_ended_long_ago_are_removed<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let consumer = consumer(store, "invoices").await;
+    let mut ended = Vec::new();
+    for state in [ReplayState::Done, ReplayState::Cancelled, ReplayState::Done, ReplayState::Stopped] {
+        let id = create(store, consumer).await;
+        let mut tx = begin(store).await;
+        let mut replay = tx.replay(id).await.expect("a replay can be locked").expect("it is there");
+        replay.state = state;
+        tx.save_replay(&replay).await.expect("a replay can be saved");
+        commit(tx).await;
+        ended.push(id);
+    }
+    let running = create(store, consumer).await;
+    let named = ended[2];
+    let rows = park(store, &[dead(consumer, "1")]).await;
+    let mut tx = begin(store).await;
+    tx.revive(&rows, Some(named)).await.expect("a row can be revived");
+    commit(tx).await;
+    let sweep = async |before, max| {
+        let mut tx = begin(store).await;
+        let swept = tx.sweep_replays(before, max).await.expect("replays can be removed");
+        commit(tx).await;
+        swept
+    };
+    assert_eq!(sweep(Timestamp::UNIX_EPOCH, 100).await, 0);
+    assert_eq!(sweep(far_future(), 1).await, 1);
+    assert_eq!(sweep(far_future(), 100).await, 1);
+    let mut tx = begin(store).await;
+    let left: Vec<ReplayId> =
+        tx.replays(None, 10).await.expect("replays can be listed").iter().map(|replay| replay.id).collect();
+    tx.rollback().await;
+    assert_eq!(left, [running, ended[3], named]);
 }

@@ -1,0 +1,200 @@
+//! `oncebox retention`: how old records go, and what stays.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use oncebox::quarantine::QuarantineStore;
+use oncebox::retention::RetentionBounds;
+use oncebox_admin::{Admin, RetentionDone, RetentionPlan};
+use oncebox_pipeline::retention::{Kept, Span, held_against_ways_back};
+use serde_json::json;
+
+use super::table::Table;
+use super::{At, By, confirm, on_store};
+
+/// How old records go, and what stays.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    at: At,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Show what would go, and what is held back.
+    Plan(Which),
+    /// Remove it now, in small steps. `oncebox run` does the same all the time.
+    Apply {
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        by: By,
+        /// The share of the time in which it works, in percent: 100 is as fast as the store goes.
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u8).range(1..=100))]
+        share: u8,
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Which {
+    /// The consumers. Default: all of the file.
+    consumers: Vec<String>,
+    /// Keep records for so long, instead of what the file says: 12h, 30d.
+    #[arg(long, value_parser = oncebox_pipeline::file::duration)]
+    older_than: Option<Duration>,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let which = match &args.verb {
+        Verb::Plan(which) | Verb::Apply { which, .. } => which,
+    };
+    let kept = kept(&args.at, which).await?;
+    let store = args.at.open().await?;
+    on_store!(store, |store| act(Admin::new(store), &args.at, kept, args.verb).await)
+}
+
+/// A consumer, and how long its records are kept.
+struct Chosen {
+    consumer: String,
+    retention: Duration,
+    /// What its retention is held against, where there is a file.
+    kept: Option<Kept>,
+}
+
+async fn kept(at: &At, which: &Which) -> anyhow::Result<Vec<Chosen>> {
+    let Some(pipeline) = at.pipeline()? else {
+        let Some(retention) = which.older_than.filter(|_| !which.consumers.is_empty()) else {
+            anyhow::bail!(
+                "with --store there is no file that says whose records are kept for how long; name the consumers, and add --older-than"
+            );
+        };
+        let chosen = |consumer: &String| Chosen { consumer: consumer.clone(), retention, kept: None };
+        return Ok(which.consumers.iter().map(chosen).collect());
+    };
+    let all = held_against_ways_back(&pipeline).await;
+    let names: Vec<&str> = all.iter().map(|kept| kept.consumer.as_str()).collect();
+    if let Some(unknown) = which.consumers.iter().find(|name| !names.contains(&name.as_str())) {
+        anyhow::bail!("there is no consumer `{unknown}` in {}; it has {}", at.file().display(), names.join(", "));
+    }
+    let chosen = all.into_iter().filter(|kept| which.consumers.is_empty() || which.consumers.contains(&kept.consumer));
+    let chosen: Vec<Chosen> = chosen
+        .map(|mut kept| {
+            kept.retention = which.older_than.unwrap_or(kept.retention);
+            Chosen { consumer: kept.consumer.clone(), retention: kept.retention, kept: Some(kept) }
+        })
+        .collect();
+    anyhow::ensure!(!chosen.is_empty(), "{} has no consumers, so there are no records", at.file().display());
+    Ok(chosen)
+}
+
+async fn act<S: QuarantineStore>(
+    admin: Admin<S>,
+    at: &At,
+    chosen: Vec<Chosen>,
+    verb: Verb,
+) -> anyhow::Result<ExitCode> {
+    let known = admin.consumers().await?;
+    let mut plans = Vec::new();
+    for one in &chosen {
+        // One that never ran has no records.
+        let ran = known.iter().any(|known| known.name.as_str() == one.consumer);
+        if ran || one.kept.is_none() {
+            plans.push(admin.plan_retention(&one.consumer, one.retention).await?);
+        }
+    }
+    let Verb::Apply { by, share, yes, .. } = verb else {
+        at.answer(&json!({ "consumers": shown(&plans, &chosen) }), || text(&plans, &chosen))?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    for kept in chosen.iter().filter_map(|one| one.kept.as_ref()).filter(|kept| !kept.is_unsafe) {
+        if let Some(complaint) = kept.complaint() {
+            anyhow::bail!("cannot remove records: {complaint}");
+        }
+    }
+    let actor = by.actor()?;
+    let goes: u64 = plans.iter().map(RetentionPlan::goes).sum();
+    let about = if plans.iter().all(|plan| plan.counted) { "" } else { "about " };
+    let names: Vec<&str> = plans.iter().map(|plan| plan.consumer.as_str()).collect();
+    if goes > 0 {
+        confirm(yes, &format!("remove {about}{goes} records of {} for good", names.join(", ")))?;
+    }
+    let bar = bar(goes);
+    let mut done: Vec<RetentionDone> = Vec::new();
+    for plan in &plans {
+        let mut bounds = RetentionBounds::default();
+        bounds.share = share;
+        let before: u64 = done.iter().map(|done| done.deleted).sum();
+        let retention = Duration::from_secs(plan.retention_seconds);
+        let tell = |deleted| bar.set_position(before + deleted);
+        done.push(admin.apply_retention(&plan.consumer, retention, bounds, &actor, tell).await?);
+    }
+    bar.finish_and_clear();
+    at.answer(&json!({ "consumers": done }), || told(&done))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// On stderr, and only where someone looks at it.
+fn bar(length: u64) -> ProgressBar {
+    let bar = ProgressBar::new(length);
+    if let Ok(style) = ProgressStyle::with_template("{wide_bar} {human_pos} of {human_len} records, {eta} left") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn shown(plans: &[RetentionPlan], chosen: &[Chosen]) -> Vec<serde_json::Value> {
+    let one = |plan: &RetentionPlan| {
+        let kept = chosen.iter().find(|one| one.consumer == plan.consumer).and_then(|one| one.kept.as_ref());
+        let mut shown = json!(plan);
+        shown["goes"] = json!(plan.goes());
+        shown["needed_seconds"] = json!(kept.and_then(|kept| kept.needed).map(|needed| needed.as_secs()));
+        shown["complaint"] = json!(kept.and_then(Kept::complaint));
+        shown
+    };
+    plans.iter().map(one).collect()
+}
+
+fn text(plans: &[RetentionPlan], chosen: &[Chosen]) -> String {
+    let mut table = Table::new(&["CONSUMER", "KEPT", "GOES", "STAYS", "OLDEST", "HORIZON"]);
+    for plan in plans {
+        let about = if plan.counted { "" } else { "~" };
+        let time = |at: Option<oncebox::Timestamp>| at.map_or_else(|| "-".to_owned(), |at| format!("{at:.0}"));
+        table.row(vec![
+            plan.consumer.clone(),
+            Span(Duration::from_secs(plan.retention_seconds)).to_string(),
+            format!("{about}{}", plan.goes()),
+            plan.held.to_string(),
+            time(plan.oldest),
+            time(plan.horizon),
+        ]);
+    }
+    let mut text = table.text();
+    for plan in plans.iter().filter(|plan| plan.held > 0 || plan.open_replays > 0) {
+        let held = format!("{} stay because a message is parked under their key", plan.held);
+        let open = format!("{} replays are open", plan.open_replays);
+        text += &format!("{}: {held}; {open}\n", plan.consumer);
+    }
+    for one in chosen.iter().filter(|one| !plans.iter().any(|plan| plan.consumer == one.consumer)) {
+        text += &format!("{}: it never ran on this store\n", one.consumer);
+    }
+    for complaint in chosen.iter().filter_map(|one| one.kept.as_ref()).filter_map(Kept::complaint) {
+        text += &format!("{complaint}\n");
+    }
+    text
+}
+
+fn told(done: &[RetentionDone]) -> String {
+    let mut text = String::new();
+    for one in done {
+        let horizon = one.horizon.map_or_else(String::new, |at| format!("; its horizon is {at:.0}"));
+        let more = if one.cut_short { "; there may be more, run it again" } else { "" };
+        text += &format!("{}: {} records removed{horizon}{more}\n", one.consumer, one.deleted);
+    }
+    if done.is_empty() { "nothing to remove\n".to_owned() } else { text }
+}

@@ -1,0 +1,85 @@
+//! What a topic is like, for those who check a set-up.
+
+use std::time::Duration;
+
+use oncebox_core::{SourceError, SourceErrorKind};
+use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifier};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::error::KafkaError;
+
+use crate::error;
+use crate::settings::Settings;
+
+/// How long the brokers have to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// What the brokers say of a topic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TopicFacts {
+    /// How long messages stay; `None`: for ever, or until they are compacted.
+    pub retention: Option<Duration>,
+    /// How many replicas must have a message before it is confirmed.
+    pub in_sync_min: Option<u32>,
+    /// How many replicas its first partition has.
+    pub replicas: usize,
+    /// How many partitions it has.
+    pub partitions: usize,
+}
+
+/// Asks the brokers about a topic. `settings` are librdkafka's own, for instance those that say who asks.
+pub async fn inspect(servers: &str, topic: &str, settings: &[(String, String)]) -> Result<TopicFacts, SourceError> {
+    let attempted = || format!("look at the topic {topic} on Kafka at {}", Settings::new(servers).servers());
+    let failed = |error: &KafkaError| SourceError::new(error::source_kind(error), attempted(), error::reason(error));
+    let mut all = Settings::new(servers);
+    for (name, value) in settings {
+        all.set(name, value);
+    }
+    let config = all.client(&[], &[]).map_err(|name| {
+        SourceError::new(
+            SourceErrorKind::Configuration,
+            attempted(),
+            format!("the setting {name} is not yours to make"),
+        )
+    })?;
+    let admin: AdminClient<DefaultClientContext> = config.create().map_err(|error| failed(&error))?;
+    let options = AdminOptions::new().request_timeout(Some(ANSWER_MAX));
+    let described = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
+    let described = described.map_err(|error| failed(&error))?;
+    let config = match described.into_iter().next() {
+        Some(Ok(config)) => config,
+        Some(Err(code)) => return Err(failed(&KafkaError::AdminOp(code))),
+        None => {
+            return Err(SourceError::new(
+                SourceErrorKind::Unavailable,
+                attempted(),
+                "the broker said nothing about it",
+            ));
+        }
+    };
+    let mut facts = read(&config);
+    let name = topic.to_owned();
+    let counted = tokio::task::spawn_blocking(move || {
+        let metadata = admin.inner().fetch_metadata(Some(&name), ANSWER_MAX)?;
+        let partitions = metadata.topics().first().map_or(&[][..], |topic| topic.partitions());
+        Ok((partitions.len(), partitions.first().map_or(0, |partition| partition.replicas().len())))
+    });
+    match counted.await {
+        Ok(Ok((partitions, replicas))) => {
+            facts.partitions = partitions;
+            facts.replicas = replicas;
+            Ok(facts)
+        }
+        Ok(Err(error)) => Err(failed(&error)),
+        Err(_) => Err(SourceError::new(SourceErrorKind::Unavailable, attempted(), "the look at it was broken off")),
+    }
+}
+
+fn read(config: &ConfigResource) -> TopicFacts {
+    let value = |name: &str| config.get(name).and_then(|entry| entry.value.as_deref());
+    let deletes = value("cleanup.policy").is_none_or(|policy| policy.split(',').any(|part| part.trim() == "delete"));
+    let millis = value("retention.ms").and_then(|text| text.parse::<i64>().ok());
+    let retention = millis.filter(|_| deletes).and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
+    let in_sync_min = value("min.insync.replicas").and_then(|text| text.parse().ok());
+    TopicFacts { retention, in_sync_min, ..TopicFacts::default() }
+}

@@ -1,0 +1,87 @@
+//! Retention beside consumers: old records go, what must stay stays, and nothing is applied twice, whatever fails.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic anywhere")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox::horizon::{Consumers, RETENTION_MIN};
+use oncebox::memory::{MemorySource, MemoryStore};
+use oncebox::quarantine::QuarantineStore;
+use oncebox::retention::{RETENTION, Retention, RetentionError};
+use oncebox::{Clock, Consumer, ConsumerName, Context, Failure, Message, MessageId, Outcome, Session, Transaction};
+use oncebox_testkit::{ManualClock, eventually};
+
+fn messages(count: usize, clock: &Arc<ManualClock>) -> Vec<Message> {
+    let message =
+        |n: usize| Message::made_by(clock.as_ref(), "noted").with_id(MessageId::new(format!("m{n}")).unwrap());
+    (0..count).map(message).collect()
+}
+
+async fn note(mut ctx: Context<MemoryStore>, message: Message) -> oncebox::Result<Outcome> {
+    let id = message.id.as_ref().unwrap().to_string();
+    if id == "m7" {
+        return Err(Failure::permanent("it can't be read"));
+    }
+    ctx.db().append("notes", &id)?;
+    Ok(Outcome::applied())
+}
+
+async fn consume(store: &MemoryStore, clock: &Arc<ManualClock>, messages: Vec<Message>) -> (u64, u64) {
+    let source = MemorySource::new();
+    source.send_all(messages);
+    let consumer = Consumer::new("notes", store.clone(), source.clone());
+    let consumer = consumer.clock(clock.clone()).on_raw("noted", note);
+    let stats = consumer.stats();
+    let done = eventually("all were seen", async || source.backlog() == 0 && stats.snapshot().in_hand == 0);
+    consumer.run(done).await.unwrap();
+    let seen = stats.snapshot();
+    (seen.handled, seen.too_old)
+}
+
+async fn old(store: &impl QuarantineStore, clock: &Arc<ManualClock>) -> (u64, u64) {
+    let consumer = store.consumer(&ConsumerName::new("notes").unwrap()).await.unwrap();
+    let mut tx = store.connect().await.unwrap().begin(Duration::from_secs(5)).await.unwrap();
+    let old = tx.old_records(consumer, clock.now()).await.unwrap();
+    tx.rollback().await;
+    (old.records, old.held)
+}
+
+async fn pass(store: &MemoryStore) -> oncebox::retention::RetentionProgress {
+    let retention = Retention::new(store.clone()).keep("notes", RETENTION).unwrap();
+    let retention = retention.bounds(|bounds| bounds.step_max = 10);
+    let stats = retention.stats();
+    let done = eventually("a pass was made", async || {
+        stats.snapshot().get("notes").is_some_and(|progress| progress.passes > 0)
+    });
+    retention.run(done).await.unwrap();
+    stats.snapshot()["notes"]
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_records_go_and_what_comes_again_is_not_applied() {
+    let clock = Arc::new(ManualClock::new());
+    let store = MemoryStore::with_clock(clock.clone());
+    let sent = messages(100, &clock);
+    assert_eq!(consume(&store, &clock, sent.clone()).await.0, 99);
+    assert_eq!(pass(&store).await.deleted, 0, "nothing is old yet");
+    clock.advance(RETENTION + Duration::from_secs(1));
+    let progress = pass(&store).await;
+    assert_eq!(progress.deleted, 99, "all but the one that is parked");
+    assert!(progress.steps >= 10 && progress.horizon.is_some(), "{progress:?}");
+    assert_eq!(old(&store, &clock).await, (1, 1));
+    let (handled, too_old) = consume(&store, &clock, sent).await;
+    assert_eq!((handled, too_old), (0, 99), "nobody can tell, so nobody applies");
+    let rows: Vec<String> = store.with_db(|db| db.rows("notes")).await.unwrap();
+    assert_eq!(rows.len(), 99);
+}
+
+#[tokio::test]
+async fn less_than_an_hour_is_refused() {
+    let retention = Retention::new(MemoryStore::new());
+    let refused = retention.keep("notes", RETENTION_MIN - Duration::from_secs(1)).unwrap_err();
+    assert!(matches!(refused, RetentionError::TooShort { .. }), "{refused}");
+    assert!(refused.to_string().contains("an hour at least"), "{refused}");
+    let wrong = Retention::new(MemoryStore::new()).keep("no name", RETENTION).unwrap_err();
+    assert!(matches!(wrong, RetentionError::Name(_)), "{wrong}");
+}

@@ -1,0 +1,89 @@
+//! What is the same on every store.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use oncebox::Timestamp;
+use oncebox::horizon::CLOCKS_DIFFER;
+
+use super::finding::{Finding, Severity};
+
+/// Half of what the horizon bears.
+const SKEW_MAX: Duration = Duration::from_secs(CLOCKS_DIFFER.as_secs() / 2);
+
+/// The tables are older than this program.
+pub(super) fn schema(applied: i32, known: i32) -> Option<Finding> {
+    if applied >= known {
+        return None;
+    }
+    let evidence = format!("the tables are at version {applied}, and this program needs {known}");
+    Some(Finding::new("store.schema", Severity::Error, "store", evidence, "run `oncebox schema up`"))
+}
+
+/// The clocks of this machine and of the store differ.
+pub(super) fn skew(ours: Timestamp, theirs: Timestamp) -> Option<Finding> {
+    let differ = ours.duration_since(theirs).unsigned_abs();
+    if differ <= SKEW_MAX {
+        return None;
+    }
+    let evidence = format!("the clock of the store is {} s away from this machine's", differ.as_secs());
+    let fix = "let both follow a time server: ages of messages are judged by both";
+    Some(Finding::new("store.clock", Severity::Warning, "store", evidence, fix))
+}
+
+/// Indexes that the migrations made and that are gone, or not valid.
+pub(super) fn indexes(schema: &str, there: &[String]) -> Option<Finding> {
+    let missing: Vec<&str> = made(schema).into_iter().filter(|name| !there.iter().any(|one| one == name)).collect();
+    if missing.is_empty() {
+        return None;
+    }
+    let evidence = format!("indexes that are missing or not valid: {}", missing.join(", "));
+    let fix = "make them again as `oncebox schema print` shows them";
+    Some(Finding::new("store.indexes", Severity::Error, "store", evidence, fix))
+}
+
+/// The indexes of a script that are not dropped again.
+fn made(schema: &str) -> BTreeSet<&str> {
+    let mut made = BTreeSet::new();
+    for line in schema.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["create", "index", name, "on", ..] | ["create", "unique", "index", name, "on", ..] => {
+                made.insert(*name);
+            }
+            ["drop", "index", name, ..] => {
+                let name = name.trim_end_matches(';');
+                made.remove(name.rsplit('.').next().unwrap_or(name));
+            }
+            _ => {}
+        }
+    }
+    made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_that_are_older_than_the_program_are_told() {
+        assert!(schema(3, 8).is_some_and(|found| found.evidence.contains("version 3, and this program needs 8")));
+        assert_eq!((schema(8, 8), schema(9, 8)), (None, None));
+    }
+
+    #[test]
+    fn clocks_that_differ_are_told() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        assert!(skew(at(1_000), at(0)).is_some() && skew(at(0), at(1_000)).is_some());
+        assert_eq!(skew(at(100), at(0)), None);
+    }
+
+    #[test]
+    fn an_index_that_is_gone_is_named() {
+        let script =
+            "create unique index a on t (x);\n  create index b on t (y);\ncreate index c on t (z);\ndrop index s.c;\n";
+        let found = indexes(script, &["a".to_owned()]).unwrap();
+        assert!(found.evidence.ends_with(": b"), "{found:?}");
+        assert_eq!(indexes(script, &["a".to_owned(), "b".to_owned()]), None);
+    }
+}

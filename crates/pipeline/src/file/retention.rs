@@ -1,0 +1,55 @@
+//! How long a consumer keeps its records, and what it has to outlast.
+
+use std::time::Duration;
+
+use oncebox::horizon::RETENTION_MIN;
+use oncebox::retention::RETENTION_MONEY;
+
+use super::duration;
+use super::table::Table;
+
+/// How long records are kept, as the file says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RetentionSpec {
+    /// How long; absent: as long as it takes, a week at least.
+    pub kept: Option<Duration>,
+    /// How long the broker keeps messages, where it can't be asked or should not be.
+    pub broker: Option<Duration>,
+    /// How far back anyone rewinds or replays.
+    pub replay_within: Option<Duration>,
+    /// How long the business may come back to a message.
+    pub lifetime: Option<Duration>,
+    /// How long records must be there for an audit.
+    pub audit_minimum: Option<Duration>,
+    /// A retention that is too short is meant.
+    pub is_unsafe: bool,
+    /// Where it stands in the file.
+    pub line: usize,
+}
+
+pub(super) fn read(table: &Table<'_>) -> RetentionSpec {
+    let duration = |name| table.field(name).and_then(|field| field.duration());
+    let mut spec = RetentionSpec {
+        broker: duration("broker_retention"),
+        replay_within: duration("replay_within"),
+        lifetime: duration("lifetime"),
+        audit_minimum: duration("audit_minimum"),
+        is_unsafe: table.field("retention_unsafe").and_then(|field| field.boolean()).unwrap_or(false),
+        kept: None,
+        line: table.line,
+    };
+    if let Some(field) = table.field("retention") {
+        spec.line = field.line;
+        spec.kept = field.read(|text| match text {
+            "money" => Ok(RETENTION_MONEY),
+            text => match duration::parse(text)? {
+                short if short < RETENTION_MIN => {
+                    Err(format!("`{text}` is too short: records are kept for an hour at least"))
+                }
+                kept => Ok(kept),
+            },
+        });
+    }
+    spec
+}
