@@ -26,8 +26,11 @@ pub(crate) struct Man {
 pub(crate) fn completions(args: &Completions, mut command: Command) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "oncebox", &mut script);
-    std::io::Write::write_all(&mut std::io::stdout(), &script)?;
-    Ok(ExitCode::SUCCESS)
+    match std::io::Write::write_all(&mut std::io::stdout(), &script) {
+        // Whoever reads it has had enough.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
 }
 
 #[allow(clippy::print_stderr, reason = "this is where the command talks")]
