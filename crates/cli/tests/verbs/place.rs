@@ -145,7 +145,7 @@ async fn refuse<S: QueueStore>(store: &S, reason: &str) {
     let lease = Duration::from_secs(30);
     let request = LaneRequest { queue, owner: SystemClock.id(), lease, give_back: Vec::new() };
     let lanes = tx.hold_lanes(&request).await.unwrap().lanes;
-    let fetch = Fetch { lanes: &lanes, max: 100, without: &[], except: &Default::default() };
+    let fetch = Fetch { lanes: &lanes, max: 100, without: &[], after: &Default::default() };
     let rows = tx.fetch_unsent(fetch).await.unwrap().rows;
     let rows: Vec<_> = rows.into_iter().map(|row| (row.receipt, reason.to_owned())).collect();
     tx.set_unsent_aside(&rows).await.unwrap();
