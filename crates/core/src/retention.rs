@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn short_retentions_are_looked_after_more_often() {
         let bounds = RetentionBounds::default();
-        let minutes = |m| Duration::from_secs(m * 60);
+        let minutes = |m: u64| Duration::from_secs(m * 60);
         assert_eq!(bounds.between_passes(minutes(60)), minutes(1));
         assert_eq!(bounds.between_passes(minutes(60 * 24)), minutes(60 * 24) / 100);
         assert_eq!(bounds.between_passes(RETENTION_MONEY), minutes(60));

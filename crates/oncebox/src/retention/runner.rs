@@ -188,7 +188,9 @@ impl<S: QuarantineStore> Retention<S> {
             };
             rest(wait, stop).await;
         }
-        self.stats.change(name.as_str(), |progress| progress.passes += 1);
+        if pass.next().is_none() {
+            self.stats.change(name.as_str(), |progress| progress.passes += 1);
+        }
         if pass.deleted() > 0 {
             let (deleted, horizon) = (pass.deleted(), pass.horizon());
             let horizon = horizon.map(|at| at.to_string()).unwrap_or_default();
