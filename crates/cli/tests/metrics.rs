@@ -182,6 +182,6 @@ async fn an_address_that_is_taken_is_one_clear_line() {
     let output = oncebox(folder, &["run"]).output().await.unwrap();
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(output.stderr).unwrap();
-    let line = format!("oncebox: cannot serve metrics at {address}: Address already in use");
+    let line = format!("oncebox: OB0408: cannot serve metrics at {address}: Address already in use");
     assert!(said.contains(&line) && said.contains("choose another `listen`"), "{said}");
 }

@@ -39,9 +39,10 @@ async fn said(folder: &Path, words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// What is said when nothing was tried, because the words or the file are wrong.
 async fn complaint(folder: &Path, words: &[&str]) -> String {
     let output = run(folder, words).await;
-    assert_eq!(output.status.code(), Some(1), "{words:?}: {}", String::from_utf8_lossy(&output.stdout));
+    assert_eq!(output.status.code(), Some(2), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stderr).unwrap()
 }
 
@@ -150,10 +151,6 @@ async fn wrong_words_get_one_clear_line() {
         (&["retention", "plan", "invoces"][..], "there is no consumer `invoces` in oncebox.toml; it has invoices"),
         (&["retention", "plan", "--file", "none.toml"][..], "cannot read none.toml"),
         (&["retention", "plan", "--store", "sqlite://oncebox.db"][..], "name the consumers, and add --older-than"),
-        (
-            &["retention", "apply", "--older-than", "5m", "--why", "x", "--yes"][..],
-            "cannot remove what is older than 300s: records are kept for an hour at least",
-        ),
     ] {
         let told = complaint(folder, words).await;
         assert!(told.contains(expected), "{words:?}: {told}");
@@ -161,6 +158,10 @@ async fn wrong_words_get_one_clear_line() {
     }
     let output = run(folder, &["retention", "plan", "--older-than", "soon"]).await;
     assert_eq!(output.status.code(), Some(2));
+    let output = run(folder, &["retention", "apply", "--older-than", "5m", "--why", "x", "--yes"]).await;
+    assert_eq!(output.status.code(), Some(1));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(told, "oncebox: OB0701: cannot remove what is older than 300s: records are kept for an hour at least\n");
 }
 
 #[tokio::test]

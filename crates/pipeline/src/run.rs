@@ -249,12 +249,14 @@ async fn kept(pipeline: &Pipeline, mistakes: &mut Vec<Mistake>) -> Vec<Kept> {
             );
             // What nobody can tell is no news at each start; `doctor` says it too.
             match way.lasts {
-                Lasts::Forever => tracing::warn!(consumer = one.consumer, "{says}"),
+                Lasts::Forever => tracing::warn!(code = %Code::RetentionShort, consumer = one.consumer, "{says}"),
                 _ => tracing::info!(consumer = one.consumer, "{says}"),
             }
         }
         match one.complaint() {
-            Some(says) if one.is_unsafe => tracing::warn!(consumer = one.consumer, "{says}"),
+            Some(says) if one.is_unsafe => {
+                tracing::warn!(code = %Code::RetentionShort, consumer = one.consumer, "{says}")
+            }
             Some(says) => mistakes.push(Mistake { line: one.line, says }),
             None => {}
         }

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use oncebox::{Code, Guarantee};
 use oncebox_pipeline::doctor::{Finding, Report, examine};
 use oncebox_pipeline::file::{Pipeline, ProcessEnvironment};
@@ -47,7 +46,8 @@ impl Required {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let pipeline = Pipeline::open(&args.file, &ProcessEnvironment)?;
-    let text = std::fs::read_to_string(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
+    let unread = |error| fault(Code::FileUnusable, format!("cannot read {}: {error}", args.file.display()));
+    let text = std::fs::read_to_string(&args.file).map_err(unread)?;
     let report = examine(&pipeline, &text).await;
     let required = args.require.map(Required::guarantee);
     let unasked: Vec<&str> = pipeline

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use oncebox::Code;
 use oncebox::quarantine::QuarantineStore;
 use oncebox::retention::RetentionBounds;
 use oncebox_admin::{Admin, RetentionDone, RetentionPlan};
@@ -12,6 +13,7 @@ use serde_json::json;
 
 use super::table::Table;
 use super::{At, By, confirm, on_store};
+use crate::fault::fault;
 
 /// How old records go, and what stays.
 #[derive(Debug, clap::Args)]
@@ -70,9 +72,11 @@ struct Chosen {
 async fn kept(at: &At, which: &Which) -> anyhow::Result<Vec<Chosen>> {
     let Some(pipeline) = at.pipeline()? else {
         let Some(retention) = which.older_than.filter(|_| !which.consumers.is_empty()) else {
-            anyhow::bail!(
-                "with --store there is no file that says whose records are kept for how long; name the consumers, and add --older-than"
-            );
+            return Err(fault(
+                Code::CommandLine,
+                "with --store there is no file that says whose records are kept for how long; name the consumers, and add \
+                 --older-than",
+            ));
         };
         let chosen = |consumer: &String| Chosen { consumer: consumer.clone(), retention, kept: None };
         return Ok(which.consumers.iter().map(chosen).collect());
@@ -80,7 +84,8 @@ async fn kept(at: &At, which: &Which) -> anyhow::Result<Vec<Chosen>> {
     let all = held_against_ways_back(&pipeline).await;
     let names: Vec<&str> = all.iter().map(|kept| kept.consumer.as_str()).collect();
     if let Some(unknown) = which.consumers.iter().find(|name| !names.contains(&name.as_str())) {
-        anyhow::bail!("there is no consumer `{unknown}` in {}; it has {}", at.file().display(), names.join(", "));
+        let says = format!("there is no consumer `{unknown}` in {}; it has {}", at.file().display(), names.join(", "));
+        return Err(fault(Code::CommandLine, says));
     }
     let chosen = all.into_iter().filter(|kept| which.consumers.is_empty() || which.consumers.contains(&kept.consumer));
     let chosen: Vec<Chosen> = chosen
@@ -89,7 +94,10 @@ async fn kept(at: &At, which: &Which) -> anyhow::Result<Vec<Chosen>> {
             Chosen { consumer: kept.consumer.clone(), retention: kept.retention, kept: Some(kept) }
         })
         .collect();
-    anyhow::ensure!(!chosen.is_empty(), "{} has no consumers, so there are no records", at.file().display());
+    if chosen.is_empty() {
+        let says = format!("{} has no consumers, so there are no records", at.file().display());
+        return Err(fault(Code::FileMistakes, says));
+    }
     Ok(chosen)
 }
 
@@ -114,7 +122,7 @@ async fn act<S: QuarantineStore>(
     };
     for kept in chosen.iter().filter_map(|one| one.kept.as_ref()).filter(|kept| !kept.is_unsafe) {
         if let Some(complaint) = kept.complaint() {
-            anyhow::bail!("cannot remove records: {complaint}");
+            return Err(fault(Code::RetentionShort, format!("cannot remove records: {complaint}")));
         }
     }
     let actor = by.actor()?;

@@ -204,6 +204,7 @@ impl<S: ConsumerStore + CounterStore + DepthStore> Counter<S> {
                 self.overview.failed_flushes.fetch_add(1, Relaxed);
                 if is_news {
                     tracing::warn!(
+                        code = %error.code(),
                         "counters are not written, and `oncebox status` shows older ones meanwhile: {error}"
                     );
                 }
