@@ -35,6 +35,7 @@ pub(crate) fn page(code: Code) -> &'static str {
         Code::NotDrained => include_str!("../../../docs/errors/OB0406.md"),
         Code::TaskBroke => include_str!("../../../docs/errors/OB0407.md"),
         Code::MetricsAway => include_str!("../../../docs/errors/OB0408.md"),
+        Code::DuplicatesRise => include_str!("../../../docs/errors/OB0409.md"),
         Code::NoConsumer => include_str!("../../../docs/errors/OB0501.md"),
         Code::NoParked => include_str!("../../../docs/errors/OB0502.md"),
         Code::NoReplay => include_str!("../../../docs/errors/OB0503.md"),

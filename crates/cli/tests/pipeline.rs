@@ -4,12 +4,13 @@
 
 use std::path::Path;
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
 #[cfg(feature = "brokers")]
 use oncebox::{Clock, SystemClock};
-use oncebox_testkit::eventually;
 #[cfg(feature = "brokers")]
 use oncebox_testkit::skipped;
+use oncebox_testkit::{DEADLINE, eventually, eventually_within};
 #[cfg(feature = "brokers")]
 use sqlx::AssertSqlSafe;
 use sqlx::Connection;
@@ -108,7 +109,8 @@ async fn killed(folder: &Path, count: i64, held: impl AsyncFn() -> Held) {
         child.kill().await.unwrap();
     }
     let mut child = running(folder).await;
-    eventually("all have taken effect", async || held().await == expected(count)).await;
+    let deadline = DEADLINE + Duration::from_secs(count.unsigned_abs() / 200);
+    eventually_within(deadline, "all have taken effect", async || held().await == expected(count)).await;
     terminate(&child);
     assert!(child.wait().await.unwrap().success());
     assert_eq!(held().await, expected(count));

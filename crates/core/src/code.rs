@@ -81,6 +81,8 @@ pub enum Code {
     TaskBroke,
     /// OB0408: metrics cannot be served.
     MetricsAway,
+    /// OB0409: suddenly many messages come again.
+    DuplicatesRise,
     /// OB0501: there is no such consumer in the store.
     NoConsumer,
     /// OB0502: there is no such parked message.
@@ -120,14 +122,14 @@ pub enum Code {
 impl Code {
     /// All of them, in the order of their numbers.
     #[rustfmt::skip]
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 48] = [
         Self::CommandLine, Self::FileMistakes, Self::FileUnusable, Self::Address, Self::Filter, Self::NotConfirmed,
         Self::StoreAway, Self::StoreBusy, Self::TransactionLost, Self::Breached, Self::Fenced, Self::Refused,
         Self::StoreSetting, Self::SchemaOld, Self::SchemaOther, Self::NoPrivilege, Self::Corrupt,
         Self::CommitUnknown, Self::Setup,
         Self::SourceAway, Self::SourceSetting, Self::SendStopped,
         Self::ConsumerStart, Self::ConsumerStopped, Self::MessageDead, Self::MostFail, Self::KeyFull,
-        Self::NotDrained, Self::TaskBroke, Self::MetricsAway,
+        Self::NotDrained, Self::TaskBroke, Self::MetricsAway, Self::DuplicatesRise,
         Self::NoConsumer, Self::NoParked, Self::NoReplay, Self::ReplayState, Self::NothingToReplay, Self::CannotEdit,
         Self::NotDead, Self::NothingKnown,
         Self::SinkAway, Self::RowRefused, Self::SinkSetting, Self::RelayStopped, Self::NoRelay, Self::NoRow,
@@ -182,6 +184,7 @@ impl Code {
             Self::NotDrained => (406, "not everything was finished at the end"),
             Self::TaskBroke => (407, "a task broke down"),
             Self::MetricsAway => (408, "metrics cannot be served"),
+            Self::DuplicatesRise => (409, "suddenly many messages come again"),
             Self::NoConsumer => (501, "there is no such consumer in the store"),
             Self::NoParked => (502, "there is no such parked message"),
             Self::NoReplay => (503, "there is no such replay"),

@@ -52,14 +52,14 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             self.worked(1);
         }
         let verdict = verdict::judge(&self.engine, &work, failure);
-        let (label, class) = (work.delivery.message.label().to_string(), verdict.class);
+        let (label, class) = (work.delivery.message.label().to_string(), verdict.class.map_or("none", Class::name));
         match verdict.waits {
             Waits::Person => tracing::warn!(
-                code = %Code::MessageDead, consumer = %self.engine.name, message = %label, attempts = verdict.attempts, ?class,
+                code = %Code::MessageDead, consumer = %self.engine.name, message_id = %label, attempts = verdict.attempts, class,
                 "cannot handle message {label}; it is parked until someone looks at it: {failure}"
             ),
             waits => tracing::info!(
-                consumer = %self.engine.name, message = %label, attempts = verdict.attempts, ?class,
+                consumer = %self.engine.name, message_id = %label, attempts = verdict.attempts, class,
                 "cannot handle message {label}, trying again in {:.1?}: {failure}", waits.delay().unwrap_or_default()
             ),
         }
@@ -125,7 +125,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
         if self.held_back_said.is_none_or(|said| said.elapsed() >= SAY_AGAIN) {
             self.held_back_said = Some(Instant::now());
             tracing::warn!(
-                code = %Code::KeyFull, consumer = %self.engine.name, message = %first.delivery.message.label(),
+                code = %Code::KeyFull, consumer = %self.engine.name, message_id = %first.delivery.message.label(),
                 "{} messages of one order key are parked, which is as many as may be; what follows stays with its source \
                  until someone looks at the first of them", self.engine.bounds.parked_per_key_max
             );

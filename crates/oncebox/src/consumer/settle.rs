@@ -110,7 +110,7 @@ pub(super) async fn committed<S: ConsumerStore, Src: Source<S>>(
             causes.note(&work.delivery.message.kind, cause);
         }
         if duplicate.is_some_and(|kind| kind != Kind::Ours) {
-            tracing::debug!(consumer = %engine.name, message = %work.delivery.message.label(), ?duplicate, "duplicate");
+            tracing::debug!(consumer = %engine.name, message_id = %work.delivery.message.label(), ?duplicate, "duplicate");
         }
         let repeated = duplicate.is_some_and(|kind| kind != Kind::Ours);
         // A message that is parked has not happened yet.

@@ -10,7 +10,7 @@ use oncebox_core::counters::{CounterStore, Counters};
 use oncebox_core::depths::{DepthStore, Depths};
 use oncebox_core::horizon::Consumers;
 use oncebox_core::outbox::Outbox;
-use oncebox_core::{Clock, ConsumerStore, StoreError, SystemClock};
+use oncebox_core::{Clock, Code, ConsumerStore, StoreError, SystemClock};
 use tokio::time::Instant;
 
 use super::flush::Flush;
@@ -272,7 +272,7 @@ impl<S: ConsumerStore + CounterStore + DepthStore> Counter<S> {
             if let Some(told) = rise.look(stats) {
                 let (cause, count) = told.cause;
                 tracing::warn!(
-                    consumer = %name, duplicates = told.duplicates, arrivals = told.arrivals, cause = cause.name(),
+                    code = %Code::DuplicatesRise, consumer = %name, duplicates = told.duplicates, arrivals = told.arrivals, cause = cause.name(),
                     "suddenly {} of {} messages are duplicates, where {} % were usual; {count} of them look like {}: {}",
                     told.duplicates, told.arrivals, told.usual, cause.name(), cause.advice()
                 );

@@ -223,11 +223,11 @@ fn no_answer(attempted: impl Into<String>) -> StoreError {
 }
 
 /// What became of a statement that was waited for only so long.
-fn answer(attempted: &str, answer: Result<Result<(), sqlx::Error>, Elapsed>) -> Result<(), StoreError> {
+fn answer(attempted: fmt::Arguments<'_>, answer: Result<Result<(), sqlx::Error>, Elapsed>) -> Result<(), StoreError> {
     match answer {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(ours(attempted, error)),
-        Err(_) => Err(no_answer(attempted)),
+        Ok(Err(error)) => Err(ours(attempted.to_string(), error)),
+        Err(_) => Err(no_answer(attempted.to_string())),
     }
 }
 
@@ -291,14 +291,16 @@ impl Dialect for PostgresDialect {
                 false => idle.connection.script(statement).await,
             }
         };
-        answer("begin a transaction", timeout(self.patience(), begin).await)?;
+        let begun = timeout(self.patience(), begin).await;
+        answer(format_args!("begin a transaction on {}", self.place), begun)?;
         Ok(PostgresOpen { idle, lock_wait })
     }
 
     async fn restart(&self, open: &mut PostgresOpen) -> Result<(), StoreError> {
         let statement = open.idle.next_begin("ROLLBACK; ", open.lock_wait);
         let begin = open.idle.connection.script(statement);
-        answer("begin a transaction again", timeout(self.patience(), begin).await)
+        let begun = timeout(self.patience(), begin).await;
+        answer(format_args!("begin a transaction again on {}", self.place), begun)
     }
 
     fn db(open: &mut PostgresOpen) -> &mut PgConnection {
