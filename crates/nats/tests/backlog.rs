@@ -20,5 +20,5 @@ async fn what_waits_in_a_stream_is_told() {
     eventually("three wait", async || backlog().await == Some(3)).await;
     let got = receive_all(&source, 3).await;
     eventually("none waits", async || backlog().await == Some(0)).await;
-    ack(&source, got).await;
+    ack(&source, got).await.unwrap();
 }
