@@ -137,18 +137,18 @@ impl<S: QuarantineStore> Retention<S> {
         let between = shortest.map_or(self.bounds.every, |retention| self.bounds.between_passes(retention));
         let own = OwnSession::new(self.store.clone());
         let pace = Pace::new(self.bounds, between);
-        let mut going = Going { own, stop, pace, began: Instant::now(), lost: Duration::ZERO, round: Round::Whole };
+        let mut going = Going { stop, pace, began: Instant::now(), lost: Duration::ZERO, round: Round::Whole };
         while !stop.is_set() {
             (going.began, going.lost, going.round) = (Instant::now(), Duration::ZERO, Round::Whole);
             for (name, retention) in &self.kept {
-                self.pass(&mut going, name, *retention).await?;
+                self.pass(&own, &mut going, name, *retention).await?;
             }
             if let Some(retention) = self.sent_kept {
                 let sweep = async |tx: &mut S::Tx, before, max| tx.sweep_sent(before, max).await;
-                self.sweep(&mut going, "rows of the outbox that were sent", retention, sweep).await?;
+                self.sweep(&own, &mut going, "rows of the outbox that were sent", retention, sweep).await?;
             }
             let sweep = async |tx: &mut S::Tx, before, max| tx.sweep_replays(before, max).await;
-            self.sweep(&mut going, "replays that ended", REPLAYS_KEPT, sweep).await?;
+            self.sweep(&own, &mut going, "replays that ended", REPLAYS_KEPT, sweep).await?;
             let wait = self.round_ended(&mut going);
             rest(wait, stop).await;
         }
@@ -156,7 +156,7 @@ impl<S: QuarantineStore> Retention<S> {
     }
 
     /// Says it once when the most is not enough. Answers how long to wait for the next round.
-    fn round_ended(&self, going: &mut Going<'_, S>) -> Duration {
+    fn round_ended(&self, going: &mut Going<'_>) -> Duration {
         let was_at_its_most = going.pace.is_at_its_most();
         let (round, took) = (going.round, going.worked());
         let wait = going.pace.ended(round, took);
@@ -177,23 +177,23 @@ impl<S: QuarantineStore> Retention<S> {
     /// One pass over the records of one consumer.
     async fn pass(
         &self,
-        going: &mut Going<'_, S>,
+        own: &OwnSession<S>,
+        going: &mut Going<'_>,
         name: &ConsumerName,
         retention: Duration,
     ) -> Result<(), RetentionError> {
         let stop = going.stop;
-        let Some(consumer) = self.patiently(going, name.as_str(), async |_| self.store.consumer(name).await).await?
-        else {
+        let Some(consumer) = self.patiently(going, name.as_str(), || self.store.consumer(name)).await? else {
             return Ok(());
         };
-        let asked = self.patiently(going, name.as_str(), async |own| before(own, retention).await).await?;
+        let asked = self.patiently(going, name.as_str(), || before(own, retention)).await?;
         let Some(older_than) = asked else { return Ok(()) };
         let mut pass = Pass::new(consumer, older_than, self.bounds);
         let mut after_failure = self.bounds.failure_rest;
         while let Some(step) = pass.next().filter(|_| !stop.is_set()) {
             pass.work_for(self.share(going));
             let started = Instant::now();
-            match expire(&going.own, step).await {
+            match expire(own, step).await {
                 Ok(done) => {
                     let wait = pass.stepped(&done, started.elapsed());
                     self.stats.change(name.as_str(), |progress| {
@@ -230,13 +230,14 @@ impl<S: QuarantineStore> Retention<S> {
     /// Removes what else is old, step by step.
     async fn sweep(
         &self,
-        going: &mut Going<'_, S>,
+        own: &OwnSession<S>,
+        going: &mut Going<'_>,
         what: &'static str,
         retention: Duration,
         sweep: impl AsyncFn(&mut S::Tx, Timestamp, usize) -> Result<u64, StoreError>,
     ) -> Result<(), RetentionError> {
         let stop = going.stop;
-        let asked = self.patiently(going, what, async |own| before(own, retention).await).await?;
+        let asked = self.patiently(going, what, || before(own, retention)).await?;
         let Some(before) = asked else { return Ok(()) };
         let (mut removed, max) = (0, self.bounds.step_max.max(1));
         let mut after_failure = self.bounds.failure_rest;
@@ -247,7 +248,7 @@ impl<S: QuarantineStore> Retention<S> {
             }
             let share = self.share(going);
             let started = Instant::now();
-            let swept = going.own.run(
+            let swept = own.run(
                 async |mut tx: S::Tx| {
                     let swept = sweep(&mut tx, before, max).await;
                     (tx, swept)
@@ -279,23 +280,26 @@ impl<S: QuarantineStore> Retention<S> {
     }
 
     /// The share for the next step.
-    fn share(&self, going: &Going<'_, S>) -> u8 {
+    fn share(&self, going: &Going<'_>) -> u8 {
         let share = going.pace.share_after(going.worked());
         self.stats.set_share(share);
         share
     }
 
     /// Does something again until it works; `None`: it is time to stop.
-    async fn patiently<T>(
+    async fn patiently<T, Fut>(
         &self,
-        going: &mut Going<'_, S>,
+        going: &mut Going<'_>,
         what: &str,
-        ask: impl AsyncFn(&OwnSession<S>) -> Result<T, StoreError>,
-    ) -> Result<Option<T>, RetentionError> {
+        mut ask: impl FnMut() -> Fut,
+    ) -> Result<Option<T>, RetentionError>
+    where
+        Fut: Future<Output = Result<T, StoreError>>,
+    {
         let mut wait = self.bounds.failure_rest;
         while !going.stop.is_set() {
             let started = Instant::now();
-            match ask(&going.own).await {
+            match ask().await {
                 Ok(found) => return Ok(Some(found)),
                 Err(error) => {
                     self.failed(what, error)?;
@@ -320,8 +324,7 @@ impl<S: QuarantineStore> Retention<S> {
 }
 
 /// A round over everything, under way.
-struct Going<'a, S: QuarantineStore> {
-    own: OwnSession<S>,
+struct Going<'a> {
     stop: &'a Stop,
     pace: Pace,
     began: Instant,
@@ -330,7 +333,7 @@ struct Going<'a, S: QuarantineStore> {
     round: Round,
 }
 
-impl<S: QuarantineStore> Going<'_, S> {
+impl Going<'_> {
     fn worked(&self) -> Duration {
         self.began.elapsed().saturating_sub(self.lost)
     }
