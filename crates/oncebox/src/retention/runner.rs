@@ -18,7 +18,7 @@ use oncebox_core::horizon::{Consumers, Expired, Expiry, RETENTION_MIN};
 use oncebox_core::outbox::Outbox;
 use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::replay::Replays;
-use oncebox_core::retention::{Pass, REPLAYS_KEPT, RetentionBounds};
+use oncebox_core::retention::{Pace, Pass, REPLAYS_KEPT, RetentionBounds, Round};
 use oncebox_core::store::InvalidName;
 use oncebox_core::{ConsumerName, StoreError, Timestamp};
 use tokio::time::Instant;
@@ -26,9 +26,6 @@ use tokio::time::Instant;
 use super::stats::RetentionStats;
 use crate::consumer::Stop;
 use crate::own_session::OwnSession;
-
-/// How long to wait after a step that failed: from the first, doubling to the last.
-const AFTER_FAILURE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Removes old records of consumers.
 ///
@@ -136,42 +133,67 @@ impl<S: QuarantineStore> Retention<S> {
     }
 
     async fn work(&self, stop: &Stop) -> Result<(), RetentionError> {
-        let own = OwnSession::new(self.store.clone());
         let shortest = self.kept.iter().map(|(_, retention)| *retention).chain(self.sent_kept).min();
         let between = shortest.map_or(self.bounds.every, |retention| self.bounds.between_passes(retention));
+        let own = OwnSession::new(self.store.clone());
+        let pace = Pace::new(self.bounds, between);
+        let mut going = Going { stop, pace, began: Instant::now(), lost: Duration::ZERO, round: Round::Whole };
         while !stop.is_set() {
+            (going.began, going.lost, going.round) = (Instant::now(), Duration::ZERO, Round::Whole);
             for (name, retention) in &self.kept {
-                self.pass(&own, stop, name, *retention).await?;
+                self.pass(&own, &mut going, name, *retention).await?;
             }
             if let Some(retention) = self.sent_kept {
                 let sweep = async |tx: &mut S::Tx, before, max| tx.sweep_sent(before, max).await;
-                self.sweep(&own, stop, "rows of the outbox that were sent", retention, sweep).await?;
+                self.sweep(&own, &mut going, "rows of the outbox that were sent", retention, sweep).await?;
             }
             let sweep = async |tx: &mut S::Tx, before, max| tx.sweep_replays(before, max).await;
-            self.sweep(&own, stop, "replays that ended", REPLAYS_KEPT, sweep).await?;
-            rest(between, stop).await;
+            self.sweep(&own, &mut going, "replays that ended", REPLAYS_KEPT, sweep).await?;
+            let wait = self.round_ended(&mut going);
+            rest(wait, stop).await;
         }
         Ok(())
+    }
+
+    /// Says it once when the most is not enough. Answers how long to wait for the next round.
+    fn round_ended(&self, going: &mut Going<'_>) -> Duration {
+        let was_at_its_most = going.pace.is_at_its_most();
+        let (round, took) = (going.round, going.worked());
+        let wait = going.pace.ended(round, took);
+        let share = going.pace.share();
+        self.stats.set_share(share);
+        if going.pace.is_at_its_most() && !was_at_its_most && !going.stop.is_set() {
+            let seconds = took.as_secs();
+            tracing::warn!(
+                share,
+                seconds,
+                "old records come faster than they go; retention works as much as it may, and what stays takes space; \
+                 `oncebox retention apply` removes it at an hour that suits you"
+            );
+        }
+        wait
     }
 
     /// One pass over the records of one consumer.
     async fn pass(
         &self,
         own: &OwnSession<S>,
-        stop: &Stop,
+        going: &mut Going<'_>,
         name: &ConsumerName,
         retention: Duration,
     ) -> Result<(), RetentionError> {
-        let Some(consumer) = self.patiently(stop, name.as_str(), || self.store.consumer(name)).await? else {
+        let stop = going.stop;
+        let Some(consumer) = self.patiently(going, name.as_str(), || self.store.consumer(name)).await? else {
             return Ok(());
         };
-        let Some(older_than) = self.patiently(stop, name.as_str(), || before(own, retention)).await? else {
-            return Ok(());
-        };
+        let asked = self.patiently(going, name.as_str(), || before(own, retention)).await?;
+        let Some(older_than) = asked else { return Ok(()) };
         let mut pass = Pass::new(consumer, older_than, self.bounds);
+        let mut after_failure = self.bounds.failure_rest;
         while let Some(step) = pass.next().filter(|_| !stop.is_set()) {
+            pass.work_for(self.share(going));
             let started = Instant::now();
-            let wait = match expire(own, step).await {
+            match expire(own, step).await {
                 Ok(done) => {
                     let wait = pass.stepped(&done, started.elapsed());
                     self.stats.change(name.as_str(), |progress| {
@@ -179,17 +201,23 @@ impl<S: QuarantineStore> Retention<S> {
                         progress.steps += 1;
                         progress.horizon = done.horizon;
                     });
-                    wait
+                    after_failure = self.bounds.failure_rest;
+                    rest(wait, stop).await;
                 }
                 Err(error) => {
                     let wait = pass.failed(started.elapsed());
-                    self.failed(name.as_str(), error, wait)?.max(AFTER_FAILURE.0)
+                    self.failed(name.as_str(), error)?;
+                    going.lose(started, wait.max(after_failure)).await;
+                    after_failure = self.bounds.longer_rest(after_failure);
                 }
-            };
-            rest(wait, stop).await;
+            }
         }
         if pass.next().is_none() {
             self.stats.change(name.as_str(), |progress| progress.passes += 1);
+        }
+        // A pass that may remove nothing at all would be followed by the next without end.
+        if pass.is_cut_short() && pass.deleted() > 0 {
+            going.round = Round::CutShort;
         }
         if pass.deleted() > 0 {
             let (deleted, horizon) = (pass.deleted(), pass.horizon());
@@ -203,14 +231,22 @@ impl<S: QuarantineStore> Retention<S> {
     async fn sweep(
         &self,
         own: &OwnSession<S>,
-        stop: &Stop,
+        going: &mut Going<'_>,
         what: &'static str,
         retention: Duration,
         sweep: impl AsyncFn(&mut S::Tx, Timestamp, usize) -> Result<u64, StoreError>,
     ) -> Result<(), RetentionError> {
-        let Some(before) = self.patiently(stop, what, || before(own, retention)).await? else { return Ok(()) };
+        let stop = going.stop;
+        let asked = self.patiently(going, what, || before(own, retention)).await?;
+        let Some(before) = asked else { return Ok(()) };
         let (mut removed, max) = (0, self.bounds.step_max.max(1));
-        while !stop.is_set() && removed < self.bounds.pass_max {
+        let mut after_failure = self.bounds.failure_rest;
+        while !stop.is_set() {
+            if removed >= self.bounds.pass_max {
+                going.round = if removed > 0 { Round::CutShort } else { going.round };
+                break;
+            }
+            let share = self.share(going);
             let started = Instant::now();
             let swept = own.run(
                 async |mut tx: S::Tx| {
@@ -222,15 +258,20 @@ impl<S: QuarantineStore> Retention<S> {
             let swept = match swept.await {
                 Ok(swept) => swept,
                 Err(error) => {
-                    rest(self.failed(what, error, AFTER_FAILURE.0)?, stop).await;
+                    self.failed(what, error)?;
+                    going.lose(started, after_failure).await;
+                    after_failure = self.bounds.longer_rest(after_failure);
                     continue;
                 }
             };
+            after_failure = self.bounds.failure_rest;
             removed += swept;
             if swept < max as u64 {
                 break;
             }
-            rest(self.bounds.rest_after(started.elapsed()), stop).await;
+            let mut bounds = self.bounds;
+            bounds.share = share;
+            rest(bounds.rest_after(started.elapsed()), stop).await;
         }
         if removed > 0 {
             tracing::info!(removed, "old {what} were removed");
@@ -238,23 +279,32 @@ impl<S: QuarantineStore> Retention<S> {
         Ok(())
     }
 
+    /// The share for the next step.
+    fn share(&self, going: &Going<'_>) -> u8 {
+        let share = going.pace.share_after(going.worked());
+        self.stats.set_share(share);
+        share
+    }
+
     /// Does something again until it works; `None`: it is time to stop.
     async fn patiently<T, Fut>(
         &self,
-        stop: &Stop,
+        going: &mut Going<'_>,
         what: &str,
         mut ask: impl FnMut() -> Fut,
     ) -> Result<Option<T>, RetentionError>
     where
         Fut: Future<Output = Result<T, StoreError>>,
     {
-        let mut wait = AFTER_FAILURE.0;
-        while !stop.is_set() {
+        let mut wait = self.bounds.failure_rest;
+        while !going.stop.is_set() {
+            let started = Instant::now();
             match ask().await {
                 Ok(found) => return Ok(Some(found)),
                 Err(error) => {
-                    rest(self.failed(what, error, wait)?, stop).await;
-                    wait = (wait * 2).min(AFTER_FAILURE.1);
+                    self.failed(what, error)?;
+                    going.lose(started, wait).await;
+                    wait = self.bounds.longer_rest(wait);
                 }
             }
         }
@@ -262,14 +312,36 @@ impl<S: QuarantineStore> Retention<S> {
     }
 
     /// What can't be mended by waiting ends it; anything else is waited for.
-    fn failed(&self, what: &str, error: StoreError, wait: Duration) -> Result<Duration, RetentionError> {
+    fn failed(&self, what: &str, error: StoreError) -> Result<(), RetentionError> {
         if !error.is_retryable() {
             return Err(RetentionError::Stopped(error));
         }
         // Whoever needs the store says loudly that it is away; here nothing waits for it.
         tracing::debug!(what, %error, "a step of retention failed; it is tried again");
         self.stats.change(what, |progress| progress.failures += 1);
-        Ok(wait)
+        Ok(())
+    }
+}
+
+/// A round over everything, under way.
+struct Going<'a> {
+    stop: &'a Stop,
+    pace: Pace,
+    began: Instant,
+    /// What went by because something failed: a store that was away is no reason to press it when it is back.
+    lost: Duration,
+    round: Round,
+}
+
+impl Going<'_> {
+    fn worked(&self) -> Duration {
+        self.began.elapsed().saturating_sub(self.lost)
+    }
+
+    /// Waits after something that began at `started` and failed.
+    async fn lose(&mut self, started: Instant, wait: Duration) {
+        rest(wait, self.stop).await;
+        self.lost += started.elapsed();
     }
 }
 

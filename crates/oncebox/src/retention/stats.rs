@@ -1,6 +1,7 @@
 //! How far retention is.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use oncebox_core::Timestamp;
@@ -9,6 +10,7 @@ use oncebox_core::Timestamp;
 #[derive(Debug, Default)]
 pub struct RetentionStats {
     consumers: Mutex<BTreeMap<String, RetentionProgress>>,
+    share: AtomicU8,
 }
 
 /// What was done for one consumer since the start.
@@ -31,6 +33,16 @@ impl RetentionStats {
     /// What was done so far, by consumer.
     pub fn snapshot(&self) -> BTreeMap<String, RetentionProgress> {
         self.consumers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The share of the time in which it works, in percent; it rises where records come faster than they go. 0: it has
+    /// not begun.
+    pub fn share(&self) -> u8 {
+        self.share.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_share(&self, share: u8) {
+        self.share.store(share, Ordering::Relaxed);
     }
 
     pub(super) fn change(&self, consumer: &str, change: impl FnOnce(&mut RetentionProgress)) {

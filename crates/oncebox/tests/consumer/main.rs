@@ -22,6 +22,7 @@ mod queue;
 mod relay;
 mod relay_late;
 mod relay_suspects;
+mod retention;
 mod rig;
 #[path = "../../../store-sql/tests/common/mod.rs"]
 mod sql;
@@ -170,4 +171,9 @@ on_every_store! {
     horizon::what_cannot_have_been_forgotten_is_applied,
     horizon::what_is_too_old_is_parked_in_its_place,
     horizon::what_has_a_version_is_known_by_it,
+    retention::random_faults_in_a_runner_lose_and_break_nothing,
+    retention::a_step_whose_commit_is_unknown_is_made_again,
+    retention::two_runners_at_once_remove_everything_once,
+    retention::a_pass_that_is_stopped_on_its_way_is_not_counted,
+    retention::what_was_cut_short_goes_on_at_once_and_faster,
 }

@@ -214,6 +214,7 @@ pub async fn whoever_claims_what_expires_sees_the_horizon<F: StoreFixture<Store:
     let mut expiring = begin(store).await;
     let expired = expiring.expire(Expiry::first(consumer, far_future(), 10)).await.expect("records can expire");
     assert_eq!(expired.deleted, 1);
+    assert!(expired.horizon.is_some(), "a record went, and the horizon does not know");
     let beside = store.clone();
     let mut claiming = JoinSet::new();
     claiming.spawn(async move {
@@ -230,7 +231,7 @@ pub async fn whoever_claims_what_expires_sees_the_horizon<F: StoreFixture<Store:
 }
 
 /// Moves the store's clock beyond everything that [`far_future`] asks for.
-async fn let_retention_pass<F: StoreFixture>(setup: &Setup<F>) {
+pub(super) async fn let_retention_pass<F: StoreFixture>(setup: &Setup<F>) {
     let then = far_future() + RETENTION_MIN;
     let far = then.duration_since(setup.clock.now()).unsigned_abs();
     setup.advance(far).await;

@@ -6,6 +6,7 @@ mod edits;
 mod history;
 mod replays;
 mod rows;
+mod spared;
 mod steps;
 
 pub use acts::*;
@@ -13,6 +14,7 @@ pub use edits::*;
 pub use history::*;
 pub use replays::*;
 pub use rows::*;
+pub use spared::*;
 
 /// Runs every case of the quarantine suite over a [`StoreFixture`](crate::store::StoreFixture) whose store an operator
 /// can work on, in a module `quarantine`.
@@ -59,6 +61,9 @@ macro_rules! quarantine_suite {
             an_expiry_that_rolled_back_never_was,
             young_records_are_not_deleted,
             whoever_claims_what_expires_sees_the_horizon,
+            a_horizon_never_goes_back,
+            shared_records_stay_where_any_consumer_parked,
+            what_an_open_replay_put_back_stays,
         ] }
     };
 }

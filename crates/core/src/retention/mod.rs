@@ -7,9 +7,14 @@
 //! ```
 //!
 //! A step takes longer when the store is slow, and when consumers keep it waiting; then the next one is smaller and
-//! comes later. A [`Pass`] decides this and touches nothing: who runs it has the connection.
+//! comes later. A [`Pass`] decides this and touches nothing: who runs it has the connection. A [`Pace`] lets the share rise
+//! where rounds of passes fall behind.
+
+mod pace;
 
 use std::time::Duration;
+
+pub use pace::{Pace, Round};
 
 use crate::horizon::{Expired, Expiry, Place};
 use crate::store::ConsumerId;
@@ -37,9 +42,13 @@ pub struct RetentionBounds {
     pub step_takes: Duration,
     /// The share of the time in which it works, in percent; it rests for the others. Default 10.
     pub share: u8,
+    /// The share to which this rises where it falls behind. Default 50.
+    pub share_max: u8,
     /// The longest rest between two steps. Default 5 s.
     pub rest_max: Duration,
-    /// Records that one pass over a consumer deletes, at most; the next pass goes on. Default 10,000,000.
+    /// The rest after a step that failed. It doubles with each that follows, to sixty times as much. Default 1 s.
+    pub failure_rest: Duration,
+    /// Records that one pass over a consumer deletes, at most; then others have their turn. Default 10,000,000.
     pub pass_max: u64,
     /// From the end of one pass to the beginning of the next, at most; less where the retention is short. Default 1 h.
     pub every: Duration,
@@ -51,7 +60,9 @@ impl Default for RetentionBounds {
             step_max: 1_000,
             step_takes: Duration::from_millis(20),
             share: 10,
+            share_max: 50,
             rest_max: Duration::from_secs(5),
+            failure_rest: Duration::from_secs(1),
             pass_max: 10_000_000,
             every: Duration::from_secs(60 * 60),
         }
@@ -63,6 +74,11 @@ impl RetentionBounds {
     /// [`every`](Self::every) at most. So records stay for a hundredth longer than they must.
     pub fn between_passes(&self, retention: Duration) -> Duration {
         (retention / 100).max(Duration::from_secs(60)).min(self.every)
+    }
+
+    /// How long to rest after one more failure in a row, where it was this long after the last.
+    pub fn longer_rest(&self, last: Duration) -> Duration {
+        last.saturating_mul(2).min(self.failure_rest.saturating_mul(60))
     }
 
     /// How long to rest after a step that took so long.
@@ -89,6 +105,11 @@ impl Pass {
     pub fn new(consumer: ConsumerId, older_than: Timestamp, bounds: RetentionBounds) -> Self {
         let limit = bounds.step_max.div_ceil(4).max(1);
         Self { consumer, older_than, bounds, from: Some(Place::default()), limit, deleted: 0, horizon: None }
+    }
+
+    /// From now on it works for this share of the time, in percent.
+    pub fn work_for(&mut self, share: u8) {
+        self.bounds.share = share;
     }
 
     /// The next step; `None`: the pass is over.
@@ -163,6 +184,8 @@ mod tests {
         }
         assert_eq!(pass.next().unwrap().limit, 50, "and never less than is worth a transaction");
         assert_eq!(pass.failed(Duration::from_secs(60)), Duration::from_secs(5), "nor a rest without end");
+        pass.work_for(50);
+        assert_eq!(pass.stepped(&step(50, true), ms(5)), ms(5));
     }
 
     #[test]
