@@ -13,10 +13,18 @@ pub(crate) fn reason(error: &KafkaError) -> String {
         KafkaError::ClientCreation(_) => {
             "librdkafka could not be started with these settings; see its log at the level debug".to_owned()
         }
-        error => match error.rdkafka_error_code() {
+        error => match code(error) {
             Some(code) => code.to_string(),
             None => "librdkafka gave no code for what went wrong".to_owned(),
         },
+    }
+}
+
+/// The code of an error. The client knows none of what it asks as an administrator, though it holds one.
+fn code(error: &KafkaError) -> Option<RDKafkaErrorCode> {
+    match error {
+        KafkaError::AdminOp(code) => Some(*code),
+        error => error.rdkafka_error_code(),
     }
 }
 
@@ -25,7 +33,7 @@ pub(crate) fn source_kind(error: &KafkaError) -> SourceErrorKind {
     use RDKafkaErrorCode as Code;
     match error {
         KafkaError::ClientConfig(..) | KafkaError::ClientCreation(_) => SourceErrorKind::Configuration,
-        error => match error.rdkafka_error_code() {
+        error => match code(error) {
             Some(
                 Code::AutoOffsetReset
                 | Code::TopicAuthorizationFailed
@@ -52,7 +60,7 @@ pub(crate) fn sink_kind(error: &KafkaError) -> SinkErrorKind {
         KafkaError::ClientConfig(..) | KafkaError::ClientCreation(_) => SinkErrorKind::Configuration,
         // The record itself holds a zero byte where C reads a name.
         KafkaError::Nul(_) => SinkErrorKind::Refused,
-        error => match error.rdkafka_error_code() {
+        error => match code(error) {
             Some(
                 Code::MessageSizeTooLarge | Code::InvalidMessageSize | Code::InvalidRecord | Code::InvalidTimestamp,
             ) => SinkErrorKind::Refused,
@@ -84,6 +92,14 @@ mod tests {
         let error = client.create::<rdkafka::consumer::BaseConsumer>().err().unwrap();
         assert!(!reason(&error).contains("CANARY") && reason(&error).contains("statistics.interval.ms"));
         assert_eq!(source_kind(&error), SourceErrorKind::Configuration);
+    }
+
+    #[test]
+    fn what_an_administrator_is_told_has_a_reason() {
+        let timed_out = KafkaError::AdminOp(RDKafkaErrorCode::OperationTimedOut);
+        assert_eq!(reason(&timed_out), RDKafkaErrorCode::OperationTimedOut.to_string());
+        let refused = KafkaError::AdminOp(RDKafkaErrorCode::TopicAuthorizationFailed);
+        assert_eq!(source_kind(&refused), SourceErrorKind::Configuration);
     }
 
     #[test]

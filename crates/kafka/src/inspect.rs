@@ -47,6 +47,11 @@ pub async fn inspect(servers: &str, topic: &str, settings: &[(String, String)]) 
     let described = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
     let described = described.map_err(|error| failed(&error))?;
     let config = match described.into_iter().next() {
+        // Of a topic that is not there the client answers with no settings at all, and asking on might create it.
+        Some(Ok(config)) if config.entries.is_empty() => {
+            let reason = "the topic does not exist, or this user may not see it; create it first";
+            return Err(SourceError::new(SourceErrorKind::Configuration, attempted(), reason));
+        }
         Some(Ok(config)) => config,
         Some(Err(code)) => return Err(failed(&KafkaError::AdminOp(code))),
         None => {

@@ -27,8 +27,9 @@ pub struct StreamFacts {
 
 /// Asks the server about a stream, and about a durable consumer if there is one of this name.
 pub async fn inspect(server: impl Into<Server>, stream: &str, durable: &str) -> Result<StreamFacts, SourceError> {
-    let attempted = || format!("look at the stream {stream} on NATS");
-    let link = Link::open(&server.into()).await.map_err(|trouble| trouble.in_source(attempted()))?;
+    let server = server.into();
+    let attempted = || format!("look at the stream {stream} on NATS at {server}");
+    let link = Link::open(&server).await.map_err(|trouble| trouble.in_source(attempted()))?;
     let found = link.context.get_stream(stream).await;
     let found = found.map_err(|error| error::stream(&error.kind()).in_source(attempted()))?;
     let config = &found.cached_info().config;

@@ -242,6 +242,10 @@ async fn run_on<S: Backend>(
 async fn kept(pipeline: &Pipeline, mistakes: &mut Vec<Mistake>) -> Vec<Kept> {
     let kept = held_against_ways_back(pipeline).await;
     for one in &kept {
+        if let Some(says) = one.nothing_goes() {
+            tracing::warn!(code = %Code::RetentionStopped, consumer = one.consumer, "{says}");
+            continue;
+        }
         for way in one.open_ways() {
             let says = format!(
                 "{}: a message can come back after {} ({}); what comes after its record is gone is set aside as too old",
@@ -269,7 +273,7 @@ fn retention<S: Backend>(pipeline: &Pipeline, kept: &[Kept], store: &S) -> Resul
     if let Some(relay) = pipeline.relay.as_ref().filter(|relay| relay.keep_sent) {
         retention = retention.keep_sent(relay.sent_retention);
     }
-    for one in kept {
+    for one in kept.iter().filter(|one| one.unasked.is_none()) {
         retention = retention.keep(&one.consumer, one.retention).map_err(|error| RunFileError::Part {
             part: "retention".to_owned(),
             reason: error.to_string(),

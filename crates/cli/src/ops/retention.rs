@@ -90,7 +90,10 @@ async fn kept(at: &At, which: &Which) -> anyhow::Result<Vec<Chosen>> {
     let chosen = all.into_iter().filter(|kept| which.consumers.is_empty() || which.consumers.contains(&kept.consumer));
     let chosen: Vec<Chosen> = chosen
         .map(|mut kept| {
-            kept.retention = which.older_than.unwrap_or(kept.retention);
+            if let Some(older_than) = which.older_than {
+                // Who says a number needs nobody to ask for one.
+                (kept.retention, kept.unasked) = (older_than, None);
+            }
             Chosen { consumer: kept.consumer.clone(), retention: kept.retention, kept: Some(kept) }
         })
         .collect();
@@ -120,6 +123,9 @@ async fn act<S: QuarantineStore>(
         at.answer(&json!({ "consumers": shown(&plans, &chosen) }), || text(&plans, &chosen))?;
         return Ok(ExitCode::SUCCESS);
     };
+    if let Some(says) = chosen.iter().find_map(|one| one.kept.as_ref()?.nothing_goes()) {
+        return Err(fault(Code::RetentionStopped, says));
+    }
     for kept in chosen.iter().filter_map(|one| one.kept.as_ref()).filter(|kept| !kept.is_unsafe) {
         if let Some(complaint) = kept.complaint() {
             return Err(fault(Code::RetentionShort, format!("cannot remove records: {complaint}")));
@@ -162,7 +168,7 @@ fn shown(plans: &[RetentionPlan], chosen: &[Chosen]) -> Vec<serde_json::Value> {
         let mut shown = json!(plan);
         shown["goes"] = json!(plan.goes());
         shown["needed_seconds"] = json!(kept.and_then(|kept| kept.needed).map(|needed| needed.as_secs()));
-        shown["complaint"] = json!(kept.and_then(Kept::complaint));
+        shown["complaint"] = json!(kept.and_then(|kept| kept.complaint().or_else(|| kept.nothing_goes())));
         shown
     };
     plans.iter().map(one).collect()
@@ -191,7 +197,8 @@ fn text(plans: &[RetentionPlan], chosen: &[Chosen]) -> String {
     for one in chosen.iter().filter(|one| !plans.iter().any(|plan| plan.consumer == one.consumer)) {
         text += &format!("{}: it never ran on this store\n", one.consumer);
     }
-    for complaint in chosen.iter().filter_map(|one| one.kept.as_ref()).filter_map(Kept::complaint) {
+    let kept = || chosen.iter().filter_map(|one| one.kept.as_ref());
+    for complaint in kept().filter_map(Kept::complaint).chain(kept().filter_map(Kept::nothing_goes)) {
         text += &format!("{complaint}\n");
     }
     text

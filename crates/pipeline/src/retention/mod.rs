@@ -53,6 +53,9 @@ pub struct Kept {
     pub needed: Option<Duration>,
     /// All ways, the longest first.
     pub ways: Vec<WayBack>,
+    /// Why nobody knows how long is long enough: the broker did not answer, and the file has no number that takes its
+    /// place. Then no record goes, because none that is gone comes back.
+    pub unasked: Option<String>,
     /// The file says that a shorter one is meant.
     pub is_unsafe: bool,
     /// Where the file says it.
@@ -68,6 +71,16 @@ impl Kept {
     /// Ways that nobody can outlast, or that nobody knows.
     pub fn open_ways(&self) -> impl Iterator<Item = &WayBack> {
         self.ways.iter().filter(|way| !matches!(way.lasts, Lasts::For(_)))
+    }
+
+    /// That no record goes, why, and what to do.
+    pub fn nothing_goes(&self) -> Option<String> {
+        let reason = self.unasked.as_ref()?;
+        Some(format!(
+            "no old records of consumer `{}` are removed, because nobody could say how long its broker keeps messages: \
+             {reason}; start again once it answers, or write `retention` or `broker_retention`",
+            self.consumer
+        ))
     }
 
     /// What is wrong, with the numbers, and what to do.
@@ -105,8 +118,10 @@ pub(crate) fn judge(spec: &ConsumerSpec, facts: &Facts) -> Kept {
     let needed = longest.map(|longest| longest.saturating_mul(MARGIN));
     // Who says nothing gets what is right.
     let retention = spec.retention.kept.unwrap_or_else(|| RETENTION.max(needed.unwrap_or_default()));
+    let is_stated = spec.retention.kept.or(spec.retention.broker).is_some();
+    let unasked = if let Facts::Silent(reason) = facts { Some(reason.clone()).filter(|_| !is_stated) } else { None };
     let (is_unsafe, line) = (spec.retention.is_unsafe, spec.retention.line);
-    Kept { consumer: spec.name.clone(), retention, needed, ways, is_unsafe, line }
+    Kept { consumer: spec.name.clone(), retention, needed, ways, unasked, is_unsafe, line }
 }
 
 /// The retention of each consumer of a file, with its broker asked.
@@ -203,6 +218,18 @@ mod tests {
         let spec = consumer("retention = \"7d\"\nbroker_retention = \"7d\"");
         let kept = judge(&spec, &Facts::None);
         assert!(kept.is_too_short() && kept.complaint().unwrap().contains("keep records for 14d"), "{kept:?}");
+    }
+
+    #[test]
+    fn nothing_goes_while_the_broker_is_away_unless_the_file_has_a_number() {
+        let away = Facts::Silent("it is away".to_owned());
+        let kept = judge(&consumer(""), &away);
+        assert_eq!(kept.unasked.as_deref(), Some("it is away"));
+        assert!(kept.nothing_goes().unwrap().contains("write `retention` or `broker_retention`"));
+        for stated in ["retention = \"7d\"", "broker_retention = \"7d\""] {
+            assert_eq!(judge(&consumer(stated), &away).nothing_goes(), None, "{stated}");
+        }
+        assert_eq!(judge(&consumer(""), &Facts::None).nothing_goes(), None);
     }
 
     #[test]
