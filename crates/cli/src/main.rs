@@ -4,8 +4,11 @@
 //! or doubled), 2 the command line is wrong.
 
 mod bench;
+#[cfg(feature = "otlp")]
+mod collector;
 mod demo;
 mod init;
+mod logs;
 mod ops;
 mod send;
 mod serve;

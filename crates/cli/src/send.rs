@@ -6,10 +6,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use oncebox::trace::TraceContext;
 use oncebox::{Message, MessageId};
 use oncebox_pipeline::file::{ConsumerSpec, Pipeline, ProcessEnvironment};
 use oncebox_pipeline::place::Origin;
 use serde_json::{Map, Value, json};
+
+use crate::logs::Telling;
 
 /// What to send where.
 #[derive(Debug, clap::Args)]
@@ -44,6 +47,10 @@ pub(crate) struct Args {
     /// How many of them are sent a second time, a little later: 0.5 for every other one.
     #[arg(long, default_value_t = 0.0, value_parser = ratio)]
     duplicate_ratio: f64,
+    /// Begin a trace with each message, and say the first one's id. With `[traces]` in the file, the sending is its first
+    /// span.
+    #[arg(long)]
+    trace: bool,
 }
 
 pub(crate) fn ratio(text: &str) -> Result<f64, String> {
@@ -64,10 +71,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     };
     let consumer = pipeline.consumers.iter().find(|consumer| consumer.from == to);
-    let made = match &args.lines {
+    let mut made = match &args.lines {
         Some(lines) => from_lines(lines, args.kind.as_deref(), consumer)?,
         None => generated(&args, consumer)?,
     };
+    let tracing = if args.trace { Some(begin_traces(&mut made, &to, &pipeline)?) } else { None };
     let count = made.len();
     let shows = std::io::stderr().is_terminal() && count > 1000;
     let told = |sent: u64| {
@@ -75,12 +83,30 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             eprint!("\r{sent} sent");
         }
     };
-    let sent = oncebox_pipeline::send(&to, &pipeline, twice(made, args.duplicate_ratio), told).await?;
+    let first = made.first().filter(|_| args.trace).and_then(TraceContext::of);
+    let sent = oncebox_pipeline::send(&to, &pipeline, twice(made, args.duplicate_ratio), told).await;
+    if let Some(tracing) = tracing {
+        tracing.end().await;
+    }
+    let sent = sent?;
     if shows {
         eprintln!();
     }
     println!("{count} messages to {to}, {} of them twice", sent - count as u64);
+    if let Some(first) = first {
+        println!("trace {}", first.trace_id());
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A trace for each message; the sending is its second span, where the file says where spans go.
+fn begin_traces(messages: &mut [Message], to: &Origin, pipeline: &Pipeline) -> anyhow::Result<Telling> {
+    let telling = Telling::start_all(pipeline)?;
+    let (_, destination) = to.as_destination();
+    for message in messages {
+        TraceContext::begin(message, &destination, (fastrand::u128(1..), fastrand::u64(1..)));
+    }
+    Ok(telling)
 }
 
 fn kind<'a>(asked: Option<&'a str>, consumer: Option<&'a ConsumerSpec>) -> anyhow::Result<&'a str> {

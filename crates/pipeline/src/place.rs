@@ -90,7 +90,7 @@ impl Origin {
 
 impl Origin {
     /// The broker that it is on, and what a sink calls it there.
-    pub(crate) fn as_destination(&self) -> (Destination, String) {
+    pub fn as_destination(&self) -> (Destination, String) {
         match self {
             Self::Queue(name) => (Destination::Queue, name.clone()),
             // The default exchange leads to the queue of that name.

@@ -7,6 +7,7 @@ pub(crate) mod duration;
 mod environment;
 mod mistake;
 mod table;
+mod traces;
 
 use std::fmt;
 use std::path::Path;
@@ -17,6 +18,7 @@ pub use self::consumer::{ConsumerSpec, Emit, On, RetrySpec, StartSpec};
 pub use self::environment::{Environment, ProcessEnvironment};
 pub use self::mistake::{Mistake, Mistakes};
 use self::table::{Field, Reader, Table};
+pub use self::traces::{Endpoint, TracesSpec};
 use crate::place::Destination;
 
 /// Everything that a file says.
@@ -31,6 +33,8 @@ pub struct Pipeline {
     pub relay: Option<RelaySpec>,
     /// Settings of the Kafka client. Values may be secrets.
     pub kafka: KafkaSettings,
+    /// Where traces go, if anywhere.
+    pub traces: Option<TracesSpec>,
 }
 
 /// The store of a file.
@@ -188,6 +192,7 @@ fn read(root: &Table<'_>) -> Option<Pipeline> {
     }
     let relay = root.field("relay").and_then(|field| read_relay(&field));
     let kafka = root.field("kafka").map(|field| read_kafka(&field)).unwrap_or_default();
+    let traces = root.field("traces").and_then(|field| traces::read(&field));
     for (name, what) in [
         ("console", "the console"),
         ("projection", "projections"),
@@ -201,7 +206,7 @@ fn read(root: &Table<'_>) -> Option<Pipeline> {
         tracing::warn!("the file emits messages and has no [relay]: they wait in the outbox until one runs");
     }
     root.finish();
-    Some(Pipeline { store: store?, consumers, relay, kafka })
+    Some(Pipeline { store: store?, consumers, relay, kafka, traces })
 }
 
 fn read_store(field: &Field<'_>) -> Option<StoreSpec> {
