@@ -105,12 +105,26 @@ async fn send_all(folder: &Path) {
     }
 }
 
+/// As a producer in Rust sends them.
+async fn send_with_headers(folder: &Path) {
+    let store = oncebox::sqlite::Sqlite::open(folder.join("shop.db").display().to_string()).await.unwrap();
+    let queue = oncebox::Queue::new(store, "payments").unwrap();
+    for (kind, card) in [("paid", "CANARY-8"), ("cast", "CANARY-9")] {
+        let payload = format!(r#"{{"card": "{card}", "amount": "CANARY-amount"}}"#);
+        let mut message = oncebox::Message::new(kind).with_payload(payload).with_order_key("CANARY-order");
+        message.headers.add("authorization", "CANARY-header").unwrap();
+        message.headers.add("traceparent", "CANARY-no-trace").unwrap();
+        queue.send([message]).await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_runs_and_fails_tells_no_payload_key_or_variable() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     write(folder, FILE);
     send_all(folder).await;
+    send_with_headers(folder).await;
     let url = format!("sqlite:{}", folder.join("shop.db").display());
     let parked = async || {
         let mut db = sqlx::SqliteConnection::connect(&url).await.unwrap();

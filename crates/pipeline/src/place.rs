@@ -155,9 +155,17 @@ fn decoded(text: &str) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "its name is not UTF-8".to_owned())
 }
 
+/// No broker's scheme is longer.
+const SCHEME_MAX: usize = 12;
+
 fn unknown(scheme: &str, known: &str) -> String {
     if PLANNED.contains(&scheme) {
         return format!("{scheme} is not built yet; {known}");
+    }
+    // What stands before a `://` in a mangled address may be a password.
+    let is_scheme = scheme.len() <= SCHEME_MAX && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if !is_scheme {
+        return format!("it is no address; {known}");
     }
     format!("`{scheme}` is no broker that is known; {known}")
 }
