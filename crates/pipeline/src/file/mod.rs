@@ -19,7 +19,7 @@ pub use self::environment::{Environment, ProcessEnvironment};
 pub use self::mistake::{Mistake, Mistakes};
 use self::table::{Field, Reader, Table};
 pub use self::traces::{Endpoint, TracesSpec};
-use crate::place::Destination;
+use crate::place::{Destination, shown};
 
 /// Everything that a file says.
 #[derive(Clone, Debug)]
@@ -93,11 +93,7 @@ impl fmt::Display for StoreAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(path) => write!(f, "sqlite://{path}"),
-            Self::Postgres(url) => {
-                let rest = url.rsplit_once('@').map_or(url.as_str(), |(_, host)| host);
-                let rest = rest.split_once("://").map_or(rest, |(_, rest)| rest);
-                write!(f, "postgres://{}", rest.split('?').next().unwrap_or_default())
-            }
+            Self::Postgres(url) => write!(f, "postgres://{}", shown(url)),
         }
     }
 }

@@ -145,7 +145,7 @@ impl<'r> Field<'r> {
     }
 
     /// Something about its text, in which variables were expanded: a reason that quotes it must not tell them.
-    fn mistake_in_text(&self, reason: String) {
+    pub(super) fn mistake_in_text(&self, reason: String) {
         let DeValue::String(text) = self.value else { return self.mistake(reason) };
         self.mistake(self.reader.environment.conceal(text, reason));
     }
