@@ -4,12 +4,15 @@
 //! or doubled), 2 the command line or the file is wrong.
 
 mod bench;
+#[cfg(feature = "otlp")]
+mod collector;
 mod command_line;
 mod demo;
 mod explain;
 mod fault;
 mod generated;
 mod init;
+mod logs;
 mod number;
 mod ops;
 mod pages;

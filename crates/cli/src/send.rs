@@ -5,12 +5,14 @@ use std::io::{BufRead, IsTerminal as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use oncebox::trace::TraceContext;
 use oncebox::{Code, Message, MessageId};
 use oncebox_pipeline::file::{ConsumerSpec, Pipeline, ProcessEnvironment};
 use oncebox_pipeline::place::Origin;
 use serde_json::{Map, Value, json};
 
 use crate::fault::fault;
+use crate::logs::Telling;
 use crate::ops;
 
 /// What to send where.
@@ -49,6 +51,10 @@ pub(crate) struct Args {
     /// Answer with JSON.
     #[arg(long)]
     json: bool,
+    /// Begin a trace with each message, and say the first one's id. With `[traces]` in the file, the sending is its first
+    /// span.
+    #[arg(long)]
+    trace: bool,
 }
 
 pub(crate) fn ratio(text: &str) -> Result<f64, String> {
@@ -68,10 +74,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     };
     let consumer = pipeline.consumers.iter().find(|consumer| consumer.from == to);
-    let made = match &args.lines {
+    let mut made = match &args.lines {
         Some(lines) => from_lines(lines, args.kind.as_deref(), consumer)?,
         None => generated(&args, consumer)?,
     };
+    let tracing = if args.trace { Some(begin_traces(&mut made, &to, &pipeline)?) } else { None };
     let count = made.len();
     let shows = std::io::stderr().is_terminal() && count > 1000;
     let told = |sent: u64| {
@@ -79,15 +86,41 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             eprint!("\r{sent} sent");
         }
     };
-    let sent = oncebox_pipeline::send(&to, &pipeline, twice(made, args.duplicate_ratio), told).await?;
+    let first = made.first().filter(|_| args.trace).and_then(TraceContext::of);
+    let sent = oncebox_pipeline::send(&to, &pipeline, twice(made, args.duplicate_ratio), told).await;
+    if let Some(tracing) = tracing {
+        tracing.end().await;
+    }
+    let sent = sent?;
     if shows {
         eprintln!();
     }
     match args.json {
-        true => println!("{}", json!({ "messages": count, "sent": sent, "to": to.to_string() })),
-        false => println!("{} to {to}, {} of them twice", ops::count(count as u64, "message"), sent - count as u64),
+        true => {
+            let mut answer = json!({ "messages": count, "sent": sent, "to": to.to_string() });
+            if let Some(first) = first {
+                answer["trace"] = first.trace_id().to_string().into();
+            }
+            println!("{answer}");
+        }
+        false => {
+            println!("{} to {to}, {} of them twice", ops::count(count as u64, "message"), sent - count as u64);
+            if let Some(first) = first {
+                println!("trace {}", first.trace_id());
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A trace for each message; the sending is its second span, where the file says where spans go.
+fn begin_traces(messages: &mut [Message], to: &Origin, pipeline: &Pipeline) -> anyhow::Result<Telling> {
+    let telling = Telling::start_all(pipeline)?;
+    let (_, destination) = to.as_destination();
+    for message in messages {
+        TraceContext::begin(message, &destination, (fastrand::u128(1..), fastrand::u64(1..)));
+    }
+    Ok(telling)
 }
 
 fn kind<'a>(asked: Option<&'a str>, consumer: Option<&'a ConsumerSpec>) -> anyhow::Result<&'a str> {

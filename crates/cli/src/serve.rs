@@ -8,6 +8,7 @@ use oncebox_pipeline::file::{Pipeline, ProcessEnvironment};
 use oncebox_pipeline::{Parts, Running, run};
 
 use crate::fault::fault;
+use crate::logs::{LogForm, Telling};
 
 /// What to run.
 #[derive(Debug, clap::Args)]
@@ -23,18 +24,8 @@ pub(crate) struct Args {
     check: bool,
 }
 
-/// How to log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum LogForm {
-    /// For people.
-    Text,
-    /// For machines.
-    Json,
-}
-
 pub(crate) async fn serve(args: Args, parts: Parts) -> anyhow::Result<ExitCode> {
-    log_to_stderr(args.log);
-    let pipeline = Pipeline::open(&args.file, &ProcessEnvironment)?;
+    let pipeline = args.log.around(|| Pipeline::open(&args.file, &ProcessEnvironment))?;
     if parts == Parts::Relay && pipeline.relay.is_none() {
         let says = format!("cannot relay: {} has no [relay]; add one with `to`", args.file.display());
         return Err(fault(Code::FileMistakes, says));
@@ -43,6 +34,13 @@ pub(crate) async fn serve(args: Args, parts: Parts) -> anyhow::Result<ExitCode> 
         let says = format!("{} has neither a [[consumer]] nor a [relay]: there is nothing to run", args.file.display());
         return Err(fault(Code::FileMistakes, says));
     }
+    let telling = Telling::start(args.log, &pipeline)?;
+    let done = run_file(args, parts, &pipeline).await;
+    telling.end().await;
+    done
+}
+
+async fn run_file(args: Args, parts: Parts, pipeline: &Pipeline) -> anyhow::Result<ExitCode> {
     let file = args.file.display().to_string();
     let started = |running: &Running| {
         let names: Vec<&str> = running.consumers.iter().map(|(name, _)| name.as_str()).collect();
@@ -50,19 +48,9 @@ pub(crate) async fn serve(args: Args, parts: Parts) -> anyhow::Result<ExitCode> 
         tracing::info!("running consumers {}{relay} of {file}", names.join(", "));
     };
     if args.check {
-        run(&file, &pipeline, Parts::Nothing, |_| (), std::future::pending()).await?;
+        run(&file, pipeline, Parts::Nothing, |_| (), std::future::pending()).await?;
         return Ok(ExitCode::SUCCESS);
     }
-    run(&file, &pipeline, parts, started, oncebox::shutdown::signal()).await?;
+    run(&file, pipeline, parts, started, oncebox::shutdown::signal()).await?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn log_to_stderr(form: LogForm) {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("ONCEBOX_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,lapin=off,async_nats=warn"));
-    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).with_target(false);
-    match form {
-        LogForm::Text => log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
-        LogForm::Json => log.json().init(),
-    }
 }

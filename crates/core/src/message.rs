@@ -223,6 +223,21 @@ impl Headers {
         Ok(())
     }
 
+    /// Replaces all headers of this name by one.
+    pub fn set(&mut self, name: impl Into<String>, value: impl Into<String>) -> Result<(), InvalidMessage> {
+        let name = name.into();
+        self.add(name.as_str(), value)?;
+        let added = self.0.pop();
+        self.remove(&name);
+        self.0.extend(added);
+        Ok(())
+    }
+
+    /// Takes out all headers of this name.
+    pub fn remove(&mut self, name: &str) {
+        self.0.retain(|(other, _)| !other.eq_ignore_ascii_case(name));
+    }
+
     /// The first value under `name`, compared without case as every broker's conventions do.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v)
@@ -271,5 +286,17 @@ mod tests {
         let mut headers = Headers::default();
         assert_eq!(headers.add("x", "a\r\nb"), Err(InvalidMessage::ControlCharacter));
         assert!(headers.is_empty());
+    }
+
+    #[test]
+    fn a_header_that_is_set_replaces_all_of_its_name() {
+        let mut headers = Headers::default();
+        for (name, value) in [("Traceparent", "a"), ("tenant", "t"), ("traceparent", "b")] {
+            headers.add(name, value).unwrap();
+        }
+        headers.set("traceparent", "c").unwrap();
+        assert_eq!(headers.iter().collect::<Vec<_>>(), [("tenant", "t"), ("traceparent", "c")]);
+        assert!(headers.set("traceparent", "\n").is_err());
+        assert_eq!(headers.get("traceparent"), Some("c"), "what is refused changes nothing");
     }
 }

@@ -23,6 +23,12 @@ pub trait Source<S: Store>: Send + Sync + 'static {
     /// What this source guarantees.
     fn capabilities(&self) -> SourceCapabilities;
 
+    /// What it receives from, for people and traces: a queue, a topic, a stream; never an address, which may hold a
+    /// password. Empty: it has no name.
+    fn destination(&self) -> &str {
+        ""
+    }
+
     /// Called once by a consumer, before [`open`](Self::open): what the source itself keeps in the store, it keeps for
     /// this consumer.
     fn serve(&self, consumer: ConsumerId) {

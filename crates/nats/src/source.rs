@@ -189,6 +189,10 @@ impl<S: Store> Source<S> for JetStreamSource {
         capabilities
     }
 
+    fn destination(&self) -> &str {
+        &self.stream
+    }
+
     async fn open(&self, _store: &S) -> Result<(), SourceError> {
         self.connect_anew().await.map_err(|trouble| trouble.in_source(self.attempted("open")))
     }

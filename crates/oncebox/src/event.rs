@@ -7,8 +7,7 @@ use oncebox_core::{Clock, Message, MessageId, Outgoing};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// Headers that tie an event to the message that caused it.
-const TRACE: [&str; 2] = ["traceparent", "tracestate"];
+use crate::trace::TraceContext;
 
 /// A longer id of a cause is not sent along: brokers bound headers.
 const CAUSE_BYTES_MAX: usize = 256;
@@ -89,14 +88,16 @@ impl Event {
 
     /// As it is published, with an id and a time of `clock`. Without a cause there is no trace to go on with.
     pub fn made_by(self, clock: &dyn Clock, cause: Option<&Message>) -> Result<Outgoing, InvalidMessage> {
+        self.made_in(clock, cause.and_then(TraceContext::of).as_ref())
+    }
+
+    /// The same, in a trace.
+    pub(crate) fn made_in(self, clock: &dyn Clock, trace: Option<&TraceContext>) -> Result<Outgoing, InvalidMessage> {
         let Self { topic, id, mut message } = self;
         message.id = Some(id.unwrap_or_else(|| clock.id().into()));
         message.time = clock.now();
-        for name in TRACE {
-            if let (None, Some(value)) = (message.headers.get(name), cause.and_then(|cause| cause.headers.get(name))) {
-                let value = value.to_owned();
-                message.headers.add(name, value)?;
-            }
+        if let Some(trace) = trace {
+            trace.put_if_absent(&mut message.headers)?;
         }
         let of_cause = cause.and_then(|cause| cause.id.as_ref()).filter(|id| id.as_str().len() <= CAUSE_BYTES_MAX);
         if let Some(id) = of_cause {

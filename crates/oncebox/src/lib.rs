@@ -52,6 +52,7 @@
 //! | `rabbitmq`, `rabbitmq-tls` | RabbitMQ as a source and a sink; with `-tls`, also over `amqps://` |
 //! | `nats` | NATS JetStream as a source and a sink; brings its client and TLS |
 //! | `kafka` | Kafka as source and sink; compiles librdkafka, which takes a C and C++ compiler and `make` |
+//! | `opentelemetry` | spans that go on with the trace of a message; see [`trace`] |
 //! | `crashpoints`, `planted-bugs` | for tests of Oncebox itself: places to kill it, and bugs to find |
 
 pub mod consumer;
@@ -65,6 +66,7 @@ mod queue_source;
 pub mod relay;
 pub mod retention;
 pub mod shutdown;
+pub mod trace;
 
 pub use consumer::{
     Bounds, Consumer, Dead, Drained, DryRunner, Gap, Guarantee, HookRuns, Missing, OrderBy, Retry, Versioned,

@@ -237,6 +237,10 @@ impl<S: QueueStore> Source<S> for Queue<S> {
         capabilities
     }
 
+    fn destination(&self) -> &str {
+        self.spec.name.as_str()
+    }
+
     async fn open(&self, store: &S) -> Result<(), SourceError> {
         if store.identity() != self.store.identity() {
             let why = "it lives in another database than the consumer's store, so it cannot settle in the consumer's \

@@ -162,6 +162,10 @@ impl<S: QueueStore> Source<S> for Feed<S> {
         whichever!(self, |source, _pick, _wrap| Source::<S>::capabilities(source.as_ref()))
     }
 
+    fn destination(&self) -> &str {
+        whichever!(self, |source, _pick, _wrap| Source::<S>::destination(source.as_ref()))
+    }
+
     fn serve(&self, consumer: ConsumerId) {
         whichever!(self, |source, _pick, _wrap| Source::<S>::serve(source.as_ref(), consumer));
     }

@@ -6,7 +6,7 @@ use oncebox::{Context, Event, Failure, Message, Outcome};
 
 use crate::backend::{Backend, Prepared};
 use crate::file::{Emit, On};
-use crate::payload::{self, ValueError};
+use crate::payload::{Fields, ValueError};
 
 /// What is done with messages of one type, ready to run.
 #[derive(Debug)]
@@ -27,8 +27,9 @@ pub(crate) async fn handle<S: Backend>(
     message: Message,
     ready: Arc<Ready>,
 ) -> oncebox::Result<Outcome> {
+    let fields = Fields::read(&message);
     for (place, statement) in ready.statements.iter().enumerate() {
-        let values = statement.parameters.iter().map(|parameter| payload::value(&message, &parameter.path));
+        let values = statement.parameters.iter().map(|parameter| fields.value(&parameter.path));
         let values = values.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
         let touched = S::execute(ctx.db(), statement, values).await?;
         if let Some(expected) = statement.expect
@@ -40,17 +41,17 @@ pub(crate) async fn handle<S: Backend>(
         }
     }
     for emit in &ready.emit {
-        ctx.emit(event(emit, &message)?);
+        ctx.emit(event(emit, &fields)?);
     }
     Ok(Outcome::applied())
 }
 
-fn event(emit: &Emit, message: &Message) -> oncebox::Result<Event> {
-    let mut event = Event::new(&emit.kind).topic(emit.topic.fill(message).map_err(unreadable)?);
+fn event(emit: &Emit, fields: &Fields<'_>) -> oncebox::Result<Event> {
+    let mut event = Event::new(&emit.kind).topic(emit.topic.fill(fields).map_err(unreadable)?);
     if let Some(key) = &emit.key {
-        event = event.key(key.fill(message).map_err(unreadable)?);
+        event = event.key(key.fill(fields).map_err(unreadable)?);
     }
-    let payload = emit.payload.json(message).map_err(unreadable)?;
+    let payload = emit.payload.json(fields).map_err(unreadable)?;
     Ok(event.payload(payload.get().as_bytes().to_vec()))
 }
 

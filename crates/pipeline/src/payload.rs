@@ -49,32 +49,65 @@ impl Value {
     }
 }
 
-/// The value at a path.
-pub(crate) fn value(message: &Message, path: &Path) -> Result<Value, ValueError> {
-    if path.as_str().starts_with('@') {
-        return attribute(message, path).map(Value::Text).ok_or_else(|| ValueError::NoAttribute(path.clone()));
-    }
-    raw(message, path).map(|raw| read(raw.get()))
+/// A message whose payload was read, once for all of its values.
+#[derive(Debug)]
+pub(crate) struct Fields<'m> {
+    pub(crate) message: &'m Message,
+    payload: Payload<'m>,
 }
 
-/// The value at a path of the payload, as JSON.
-pub(crate) fn raw<'m>(message: &'m Message, path: &Path) -> Result<&'m RawValue, ValueError> {
-    let mut found: &RawValue = serde_json::from_slice(&message.payload).map_err(|_| ValueError::NotJson)?;
-    for step in path.as_str().split('.') {
-        let missing = || ValueError::Missing(path.clone());
-        found = match step.parse::<usize>() {
-            Ok(place) if found.get().starts_with('[') => {
-                let list: Vec<&RawValue> = serde_json::from_str(found.get()).map_err(|_| missing())?;
-                list.get(place).copied().ok_or_else(missing)?
-            }
-            _ => {
-                let object: HashMap<std::borrow::Cow<'m, str>, &RawValue> =
-                    serde_json::from_str(found.get()).map_err(|_| missing())?;
-                object.get(step).copied().ok_or_else(missing)?
-            }
+type Object<'m> = HashMap<std::borrow::Cow<'m, str>, &'m RawValue>;
+
+#[derive(Debug)]
+enum Payload<'m> {
+    /// Only a mistake once someone asks for a field.
+    NotJson,
+    Object(Object<'m>),
+    Other(&'m RawValue),
+}
+
+impl<'m> Fields<'m> {
+    pub(crate) fn read(message: &'m Message) -> Self {
+        let payload = match serde_json::from_slice::<&RawValue>(&message.payload) {
+            Err(_) => Payload::NotJson,
+            Ok(raw) => serde_json::from_str(raw.get()).map_or(Payload::Other(raw), Payload::Object),
         };
+        Self { message, payload }
     }
-    Ok(found)
+
+    /// The value at a path.
+    pub(crate) fn value(&self, path: &Path) -> Result<Value, ValueError> {
+        if path.as_str().starts_with('@') {
+            let attribute = attribute(self.message, path).map(Value::Text);
+            return attribute.ok_or_else(|| ValueError::NoAttribute(path.clone()));
+        }
+        self.raw(path).map(|raw| read(raw.get()))
+    }
+
+    /// The value at a path of the payload, as JSON.
+    pub(crate) fn raw(&self, path: &Path) -> Result<&'m RawValue, ValueError> {
+        let missing = || ValueError::Missing(path.clone());
+        let mut steps = path.as_str().split('.');
+        let mut found = match &self.payload {
+            Payload::NotJson => return Err(ValueError::NotJson),
+            Payload::Object(fields) => steps.next().and_then(|step| fields.get(step)).copied().ok_or_else(missing)?,
+            Payload::Other(raw) => *raw,
+        };
+        for step in steps {
+            found = inside(found, step).ok_or_else(missing)?;
+        }
+        Ok(found)
+    }
+}
+
+/// One step into a value.
+fn inside<'m>(value: &'m RawValue, step: &str) -> Option<&'m RawValue> {
+    match step.parse::<usize>() {
+        Ok(place) if value.get().starts_with('[') => {
+            serde_json::from_str::<Vec<&RawValue>>(value.get()).ok()?.get(place).copied()
+        }
+        _ => serde_json::from_str::<Object<'m>>(value.get()).ok()?.get(step).copied(),
+    }
 }
 
 fn attribute(message: &Message, path: &Path) -> Option<String> {
@@ -116,7 +149,7 @@ mod tests {
     use super::*;
 
     fn of(payload: &'static str, path: &str) -> Result<Value, ValueError> {
-        value(&Message::new("t").with_payload(payload), &Path::new(path))
+        Fields::read(&Message::new("t").with_payload(payload)).value(&Path::new(path))
     }
 
     #[test]
@@ -132,6 +165,8 @@ mod tests {
         assert_eq!(of(payload, "a.b.2"), Err(ValueError::Missing(Path::new("a.b.2"))));
         assert_eq!(of(payload, "t.u").unwrap_err().to_string(), "the payload has no field `t.u`");
         assert_eq!(of("{", "a"), Err(ValueError::NotJson));
+        assert_eq!(of("[1,[2]]", "1.0"), Ok(Value::Number("2".into())));
+        assert_eq!(of("{", "@type"), Ok(Value::Text("t".into())));
         assert_eq!(of("{}", "@type"), Ok(Value::Text("t".into())));
         assert_eq!(of("{}", "@header.tenant"), Err(ValueError::NoAttribute(Path::new("@header.tenant"))));
     }

@@ -56,7 +56,8 @@ impl Origin {
     /// Reads an address. A complaint never holds the address: it may hold a password.
     pub fn parse(text: &str) -> Result<Self, String> {
         if let Some(name) = text.strip_prefix("queue:") {
-            oncebox::ConsumerName::new(name).map_err(|error| error.to_string())?;
+            let bad = |_| "the name of a queue has 1 to 100 visible ASCII characters, and is not `*`".to_owned();
+            oncebox::ConsumerName::new(name).map_err(bad)?;
             return Ok(Self::Queue(name.to_owned()));
         }
         let (scheme, authority, path) = split(text).ok_or(format!("it is no address; {ORIGINS}"))?;
@@ -90,7 +91,7 @@ impl Origin {
 
 impl Origin {
     /// The broker that it is on, and what a sink calls it there.
-    pub(crate) fn as_destination(&self) -> (Destination, String) {
+    pub fn as_destination(&self) -> (Destination, String) {
         match self {
             Self::Queue(name) => (Destination::Queue, name.clone()),
             // The default exchange leads to the queue of that name.
@@ -155,16 +156,40 @@ fn decoded(text: &str) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "its name is not UTF-8".to_owned())
 }
 
+/// No broker's scheme is longer.
+const SCHEME_MAX: usize = 12;
+
 fn unknown(scheme: &str, known: &str) -> String {
     if PLANNED.contains(&scheme) {
         return format!("{scheme} is not built yet; {known}");
     }
+    // What stands before a `://` in a mangled address may be a password.
+    let is_scheme = scheme.len() <= SCHEME_MAX && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if !is_scheme {
+        return format!("it is no address; {known}");
+    }
     format!("`{scheme}` is no broker that is known; {known}")
 }
 
-/// Without user and password.
-fn shown(url: &str) -> &str {
-    url.rsplit_once('@').map_or_else(|| url.split_once("://").map_or(url, |(_, rest)| rest), |(_, host)| host)
+/// Without user, password and parameters. Where a mangled address leaves no plain hosts and ports, they are not shown: what
+/// looks like a port may be a password.
+pub(crate) fn shown(url: &str) -> String {
+    let rest =
+        url.rsplit_once('@').map_or_else(|| url.split_once("://").map_or(url, |(_, rest)| rest), |(_, host)| host);
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let (hosts, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    if hosts.split(',').all(is_plain_host) { format!("{hosts}{path}") } else { "(hidden)".to_owned() }
+}
+
+/// `host`, `host:port` or `[::1]:port`.
+fn is_plain_host(text: &str) -> bool {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port),
+        _ => (text, ""),
+    };
+    let is_v6 = host.starts_with('[') && host.ends_with(']');
+    let in_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-_[]".contains(&byte) || (is_v6 && byte == b':');
+    host.bytes().all(in_host) && port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 impl fmt::Display for Origin {
@@ -173,7 +198,7 @@ impl fmt::Display for Origin {
             Self::Queue(name) => write!(f, "queue:{name}"),
             Self::RabbitMq { url, queue } => write!(f, "amqp://{}/{queue}", shown(url)),
             Self::Nats { url, stream, .. } => write!(f, "nats://{}/{stream}", shown(url)),
-            Self::Kafka { servers, topic } => write!(f, "kafka://{servers}/{topic}"),
+            Self::Kafka { servers, topic } => write!(f, "kafka://{}/{topic}", shown(servers)),
         }
     }
 }
@@ -183,7 +208,7 @@ impl fmt::Display for Destination {
         match self {
             Self::RabbitMq(url) => write!(f, "amqp://{}", shown(url)),
             Self::Nats(url) => write!(f, "nats://{}", shown(url)),
-            Self::Kafka(servers) => write!(f, "kafka://{servers}"),
+            Self::Kafka(servers) => write!(f, "kafka://{}", shown(servers)),
             Self::Queue => f.write_str("queue:"),
         }
     }
@@ -206,6 +231,20 @@ impl fmt::Debug for Destination {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_may_be_a_password_is_not_shown() {
+        for (url, expected) in [
+            ("amqp://u:p@h:5672/v", "h:5672/v"),
+            ("amqp://u:CANARY/v", "(hidden)"),
+            ("postgres://app:CANARY\u{e9}db/shop", "(hidden)"),
+            ("nats://[::1]:4222", "[::1]:4222"),
+            ("h1:9092,h2", "h1:9092,h2"),
+            ("postgres://h/d?password=CANARY", "h/d"),
+        ] {
+            assert_eq!(shown(url), expected);
+        }
+    }
 
     #[test]
     fn addresses_are_read_and_shown_without_secrets() {

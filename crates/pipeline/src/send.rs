@@ -3,6 +3,7 @@
 use oncebox::postgres::Postgres;
 use oncebox::queue::QueueStore;
 use oncebox::sqlite::Sqlite;
+use oncebox::trace::Publishing;
 use oncebox::{Code, Message, Outgoing, Sink, StoreError};
 
 use crate::file::{ConsumerSpec, Pipeline, StoreAt};
@@ -80,8 +81,11 @@ async fn send_on<S: QueueStore>(
     let mut messages = messages.map(|message| keyed(message, consumer)).peekable();
     while messages.peek().is_some() {
         let outgoing = |message: Message| Outgoing { topic: topic.clone(), message: message.into() };
-        let batch: Vec<Outgoing> = messages.by_ref().take(BATCH).map(outgoing).collect();
-        for answer in outlet.publish(&batch).await {
+        let mut batch: Vec<Outgoing> = messages.by_ref().take(BATCH).map(outgoing).collect();
+        let publishing = Publishing::begin(outlet.capabilities().name, &mut batch);
+        let answers = outlet.publish(&batch).await;
+        publishing.end(&answers);
+        for answer in answers {
             answer.map_err(|error| stopped(sent, error.to_string()))?;
             sent += 1;
         }

@@ -1,9 +1,8 @@
 //! What an emitted message looks like: texts with `{field}` in them, and payloads made of them.
 
-use oncebox::message::Message;
 use serde_json::value::RawValue;
 
-use crate::payload::{self, ValueError};
+use crate::payload::{self, Fields, ValueError};
 use crate::sql::Path;
 
 /// A text with `{field}` in it.
@@ -61,12 +60,10 @@ impl Text {
     }
 
     /// The filled text. A field that is null counts as missing.
-    pub(crate) fn fill(&self, message: &Message) -> Result<String, ValueError> {
+    pub(crate) fn fill(&self, fields: &Fields<'_>) -> Result<String, ValueError> {
         let piece = |piece: &Piece| match piece {
             Piece::Literal(text) => Ok(text.clone()),
-            Piece::Hole(path) => {
-                payload::value(message, path)?.into_text().ok_or_else(|| ValueError::Missing(path.clone()))
-            }
+            Piece::Hole(path) => fields.value(path)?.into_text().ok_or_else(|| ValueError::Missing(path.clone())),
         };
         self.0.iter().map(piece).collect()
     }
@@ -89,35 +86,35 @@ pub enum Shape {
 
 impl Shape {
     /// The JSON for a message.
-    pub(crate) fn json(&self, message: &Message) -> Result<Box<RawValue>, ValueError> {
+    pub(crate) fn json(&self, fields: &Fields<'_>) -> Result<Box<RawValue>, ValueError> {
         let mut json = String::new();
-        self.write(message, &mut json)?;
+        self.write(fields, &mut json)?;
         RawValue::from_string(json).map_err(|_| ValueError::NotJson)
     }
 
-    fn write(&self, message: &Message, json: &mut String) -> Result<(), ValueError> {
+    fn write(&self, fields: &Fields<'_>, json: &mut String) -> Result<(), ValueError> {
         match self {
-            Self::Same => json.push_str(std::str::from_utf8(&message.payload).map_err(|_| ValueError::NotJson)?),
+            Self::Same => json.push_str(std::str::from_utf8(&fields.message.payload).map_err(|_| ValueError::NotJson)?),
             Self::Literal(value) => json.push_str(&value.to_string()),
             Self::Text(text) => match text.only_hole() {
-                Some(path) if !path.as_str().starts_with('@') => json.push_str(payload::raw(message, path)?.get()),
-                _ => json.push_str(&quoted(text.fill(message)?)),
+                Some(path) if !path.as_str().starts_with('@') => json.push_str(fields.raw(path)?.get()),
+                _ => json.push_str(&quoted(text.fill(fields)?)),
             },
             Self::List(elements) => {
                 json.push('[');
                 for (place, element) in elements.iter().enumerate() {
                     json.push_str(if place == 0 { "" } else { "," });
-                    element.write(message, json)?;
+                    element.write(fields, json)?;
                 }
                 json.push(']');
             }
-            Self::Object(fields) => {
+            Self::Object(members) => {
                 json.push('{');
-                for (place, (name, value)) in fields.iter().enumerate() {
+                for (place, (name, value)) in members.iter().enumerate() {
                     json.push_str(if place == 0 { "" } else { "," });
                     json.push_str(&quoted(name.clone()));
                     json.push(':');
-                    value.write(message, json)?;
+                    value.write(fields, json)?;
                 }
                 json.push('}');
             }
@@ -132,6 +129,8 @@ fn quoted(text: String) -> String {
 
 #[cfg(test)]
 mod tests {
+    use oncebox::Message;
+
     use super::*;
 
     fn message() -> Message {
@@ -148,10 +147,13 @@ mod tests {
             ("list".into(), Shape::List(vec![text("{none}"), Shape::Literal(true.into())])),
         ]);
         let expected = r#"{"invoice":7,"paid":12.10,"says":"{A \"B\"} paid 12.10","list":[null,true]}"#;
-        assert_eq!(shape.json(&message()).unwrap().get(), expected);
-        assert_eq!(Shape::Same.json(&message()).unwrap().get().len(), message().payload.len());
-        assert_eq!(text("{gone}").json(&message()).unwrap_err().to_string(), "the payload has no field `gone`");
-        assert!(Text::parse("{none}").unwrap().fill(&message()).is_err(), "a topic can't be null");
+        assert_eq!(shape.json(&Fields::read(&message())).unwrap().get(), expected);
+        assert_eq!(Shape::Same.json(&Fields::read(&message())).unwrap().get().len(), message().payload.len());
+        assert_eq!(
+            text("{gone}").json(&Fields::read(&message())).unwrap_err().to_string(),
+            "the payload has no field `gone`"
+        );
+        assert!(Text::parse("{none}").unwrap().fill(&Fields::read(&message())).is_err(), "a topic can't be null");
     }
 
     #[test]

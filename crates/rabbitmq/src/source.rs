@@ -250,6 +250,10 @@ impl<S: Store> Source<S> for RabbitSource {
         capabilities
     }
 
+    fn destination(&self) -> &str {
+        &self.queue.name
+    }
+
     async fn open(&self, _store: &S) -> Result<(), SourceError> {
         let opened = async {
             if self.prefetch == 0 {

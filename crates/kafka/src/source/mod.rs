@@ -178,6 +178,10 @@ impl<S: Store> Source<S> for KafkaSource {
         capabilities
     }
 
+    fn destination(&self) -> &str {
+        &self.config.topic
+    }
+
     async fn open(&self, _store: &S) -> Result<(), SourceError> {
         poller::start(Arc::clone(&self.config), Arc::clone(&self.shared), None).await
     }

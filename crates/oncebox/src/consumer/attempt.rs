@@ -25,10 +25,12 @@ use super::fate::{Fate, Judged, Kind, claim, conclude, hold_back};
 use super::handling;
 use super::identity::Claims;
 use super::plants;
+use super::setup::Flow;
 use super::too_old;
 use super::versioned::Sorted;
 use super::work::Work;
 use crate::context::Hook;
+use crate::trace::{Handled, Processing};
 
 /// What to do with messages that are fresh.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,10 +120,17 @@ async fn run<S: ConsumerStore, Src: Source<S>>(
         Err(error) => return End::Broken { session: None, doubt: None, error, during: During::Engine },
     };
     match inside(engine, tx, works, mode, marks).await {
-        Ok((tx, fates, hooks)) => match commit(tx).await {
-            Ended::Committed(session) => End::Committed { session, fates, hooks },
+        Ok(Done { tx, fates, hooks, processing }) => match commit(tx).await {
+            Ended::Committed(session) => {
+                processing.into_iter().for_each(|processing| processing.end(Handled::Committed));
+                trace_duplicates(engine, works, &fates);
+                End::Committed { session, fates, hooks }
+            }
             Ended::RolledBack { session, error } => End::Broken { session, doubt: None, error, during: During::Engine },
-            Ended::Unknown { doubt, error } => End::Unknown { doubt, error, fates },
+            Ended::Unknown { doubt, error } => {
+                processing.into_iter().for_each(|processing| processing.end(Handled::Unknown));
+                End::Unknown { doubt, error, fates }
+            }
         },
         Err(Stop::Store(tx, error, during)) => match undo(tx).await {
             Ok(session) => End::Broken { session, doubt: None, error, during },
@@ -148,6 +157,23 @@ async fn run<S: ConsumerStore, Src: Source<S>>(
     }
 }
 
+/// A trace that ends in a duplicate says so. Our own commit, found again, has its span.
+fn trace_duplicates<S: ConsumerStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    works: &[Work<S, Src::Receipt>],
+    fates: &[Fate],
+) {
+    if engine.flow == Flow::Front {
+        return;
+    }
+    for (work, fate) in works.iter().zip(fates) {
+        if matches!(fate, Fate::Duplicate(_, kind) if *kind != Kind::Ours) {
+            let message = std::slice::from_ref(&work.delivery.message);
+            Processing::begin(&engine.place, message.iter()).end(Handled::Duplicate);
+        }
+    }
+}
+
 /// Rolls back, unless there is nothing left to roll back: a handler that ended the transaction itself has committed
 /// claims of messages that never ran, and whoever goes on takes them for duplicates.
 pub(super) async fn undo<T: Transaction>(mut tx: T) -> Result<Option<T::Session>, StoreError> {
@@ -164,6 +190,14 @@ async fn commit<T: Transaction>(tx: T) -> Ended<T::Session, T::Doubt> {
     tx.commit().await
 }
 
+/// Everything but the commit.
+pub(super) struct Done<S: Store> {
+    pub(super) tx: S::Tx,
+    pub(super) fates: Vec<Fate>,
+    pub(super) hooks: Vec<Hook>,
+    pub(super) processing: Vec<Processing>,
+}
+
 /// Everything between begin and commit.
 pub(super) async fn inside<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
@@ -171,7 +205,7 @@ pub(super) async fn inside<S: ConsumerStore, Src: Source<S>>(
     works: &[Work<S, Src::Receipt>],
     mode: Mode,
     marks: bool,
-) -> Result<(S::Tx, Vec<Fate>, Vec<Hook>), Stop<S>> {
+) -> Result<Done<S>, Stop<S>> {
     /// Goes on with a value, or stops with the transaction in hand.
     macro_rules! check {
         ($tx:ident, $result:expr) => {
@@ -251,7 +285,7 @@ pub(super) async fn inside<S: ConsumerStore, Src: Source<S>>(
     }
     let hooks = plants::run_hooks_early(hooks).await;
     check!(tx, crashpoint("flushed").await);
-    Ok((tx, fates, hooks))
+    Ok(Done { tx, fates, hooks, processing: added.processing })
 }
 
 /// Takes out what the source's offsets in the store say is done.

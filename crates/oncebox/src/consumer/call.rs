@@ -9,10 +9,12 @@ use std::time::Duration;
 use oncebox_core::store::Transaction;
 use oncebox_core::{Clock, ConsumerId, Failure, Message, Outcome, Outgoing, Store};
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use super::seconds::Seconds;
 use crate::context::{Context, Hook, Left};
 use crate::handler::{Call, Outcomes};
+use crate::trace::{Processing, TraceContext};
 
 /// How a call ended.
 pub(super) enum Ran<S: Store> {
@@ -31,23 +33,27 @@ pub(super) enum Ran<S: Store> {
 pub(super) struct Gathered {
     pub(super) hooks: Vec<Hook>,
     pub(super) outgoing: Vec<Outgoing>,
+    /// Of the calls that were made; they end with the transaction.
+    pub(super) processing: Vec<Processing>,
 }
 
 impl Gathered {
     pub(super) fn add(&mut self, more: Self) {
         self.hooks.extend(more.hooks);
         self.outgoing.extend(more.outgoing);
+        self.processing.extend(more.processing);
     }
 
     /// How much there is, to come back to.
-    pub(super) fn size(&self) -> (usize, usize) {
-        (self.hooks.len(), self.outgoing.len())
+    pub(super) fn size(&self) -> (usize, usize, usize) {
+        (self.hooks.len(), self.outgoing.len(), self.processing.len())
     }
 
     /// What came later was undone.
-    pub(super) fn cut(&mut self, (hooks, outgoing): (usize, usize)) {
+    pub(super) fn cut(&mut self, (hooks, outgoing, processing): (usize, usize, usize)) {
         self.hooks.truncate(hooks);
         self.outgoing.truncate(outgoing);
+        self.processing.truncate(processing);
     }
 }
 
@@ -64,15 +70,16 @@ pub(super) struct Caller<'e> {
 }
 
 /// Turns events into what is published.
-fn gather(left: Left, cause: Option<&Message>, caller: Caller<'_>) -> Result<Gathered, Failure> {
-    let mut gathered = Gathered { hooks: left.hooks, outgoing: Vec::with_capacity(left.events.len()) };
+fn gather(left: Left, trace: Option<&TraceContext>, caller: Caller<'_>) -> Result<Gathered, Failure> {
+    let outgoing = Vec::with_capacity(left.events.len());
+    let mut gathered = Gathered { hooks: left.hooks, outgoing, processing: Vec::new() };
     for event in left.events {
         if !caller.claims && !event.has_id() {
             let why = "its handler has no claim, and emits an event without an id of its own: each time that it runs, \
                        another event would be published; give the event an id, or register the handler with `on`";
             return Err(Failure::permanent(why));
         }
-        let made = event.made_by(caller.clock, cause);
+        let made = event.made_in(caller.clock, trace);
         gathered.outgoing.push(made.map_err(|error| Failure::permanent(format!("cannot emit an event: {error}")))?);
     }
     Ok(gathered)
@@ -83,6 +90,7 @@ pub(super) async fn run<S: Store>(
     call: Call<S>,
     messages: Arc<[Arc<Message>]>,
     caller: Caller<'_>,
+    processing: &Processing,
 ) -> Ran<S> {
     let (expected, deadline) = (messages.len(), caller.deadline);
     // Of a batch no single message is the cause.
@@ -99,6 +107,7 @@ pub(super) async fn run<S: Store>(
                     Ok(Poll::Pending) => Poll::Pending,
                     Err(_) => Poll::Ready(End::Panicked),
                 });
+                let guarded = guarded.instrument(processing.span());
                 tokio::time::timeout(deadline, guarded).await.unwrap_or(End::TimedOut)
             }
         }
@@ -122,7 +131,10 @@ pub(super) async fn run<S: Store>(
             if let Err(error) = tx.alive() {
                 return Ran::Failed { tx, failure: error.into() };
             }
-            let left = match gather(left, cause.as_deref(), caller) {
+            // Nobody pays for a trace of nothing.
+            let trace = if left.events.is_empty() { None } else { processing.context() };
+            let trace = trace.or_else(|| cause.as_deref().and_then(TraceContext::of));
+            let left = match gather(left, trace.as_ref(), caller) {
                 Ok(left) => left,
                 Err(failure) => return Ran::Failed { tx, failure },
             };

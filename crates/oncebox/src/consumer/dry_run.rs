@@ -15,7 +15,7 @@ use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore};
 use oncebox_core::store::Session;
 use oncebox_core::{Class, Failure, Outcome, OutcomeKind, Source, StoreError, StoreErrorKind};
 
-use super::attempt::{Mode, Stop, inside, undo};
+use super::attempt::{Done, Mode, Stop, inside, undo};
 use super::blame::{self, Blame};
 use super::bounds::backoff;
 use super::fate::Fate;
@@ -106,7 +106,7 @@ async fn once<S: QuarantineStore>(engine: &Parked<S>, row: i64) -> Result<DryRan
     }
     let works = [work];
     match inside(engine, tx, &works, Mode::Handle, false).await {
-        Ok((tx, fates, _hooks)) => finished(engine, tx, &works[0], fates).await,
+        Ok(Done { tx, fates, .. }) => finished(engine, tx, &works[0], fates).await,
         Err(Stop::Store(tx, error, _)) => {
             undo(tx).await?;
             Err(error)

@@ -21,6 +21,7 @@ use super::heartbeat::{self, Held};
 use super::identity::{Identity, Records};
 use super::intake::{self, room_kib};
 use super::lane::Lane;
+use super::opening;
 use super::order_by::OrderBy;
 use super::outage::{Outage, Pause};
 use super::retry::Retries;
@@ -31,12 +32,17 @@ use super::stop::Stop;
 use super::versioned::Versioned;
 use super::{Bounds, Stats};
 use crate::parked_source::{Due, ParkedSource};
+use crate::trace::Place;
 
 /// What the tasks of one running consumer share. Only counters and signals change.
 pub(crate) struct Engine<S: ConsumerStore, Src: Source<S>> {
     pub(super) name: ConsumerName,
     pub(super) store: S,
     pub(super) source: Src,
+    /// For traces.
+    pub(super) place: Place,
+    /// What it can promise.
+    promise: Promise,
     pub(super) routes: Routes<S>,
     pub(super) bounds: Bounds,
     pub(super) identity: Identity,
@@ -178,10 +184,16 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
             shared: setup.store.consumer(&ConsumerName::global()).await.map_err(store_error)?,
         };
         source.serve(records.own);
-        source.open(&setup.store).await.map_err(|error| RunError::Source { name: name.to_string(), error })?;
+        let place = Place {
+            consumer: name.to_string(),
+            source: capabilities.name,
+            destination: source.destination().to_owned(),
+        };
         let engine = Self {
             store: setup.store,
             source,
+            place,
+            promise,
             routes: setup.routes,
             room: Arc::new(Semaphore::new(setup.bounds.in_flight_max)),
             room_kib: Arc::new(Semaphore::new(room_kib(setup.bounds.in_flight_bytes_max))),
@@ -209,8 +221,7 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
             by_offset: capabilities.offsets_in_store,
             name,
         };
-        engine.stats.sight.promise(promise.guarantee);
-        engine.say_hello(&promise);
+        engine.stats.sight.promise(engine.promise.guarantee);
         Ok(Arc::new(engine))
     }
 
@@ -224,7 +235,8 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
         self.order.is_kept() || self.by_offset
     }
 
-    fn say_hello(&self, promise: &Promise) {
+    pub(super) fn say_hello(&self) {
+        let promise = &self.promise;
         if self.flow != Flow::Main {
             return;
         }
@@ -247,6 +259,10 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
 
     /// Runs until `shutdown` resolves or something stops it, then drains.
     pub(super) async fn run(self: Arc<Self>, shutdown: impl Future<Output = ()>) -> Result<Drained, RunError> {
+        tokio::pin!(shutdown);
+        if !opening::open(&self, shutdown.as_mut()).await? {
+            return Ok(Drained::Clean);
+        }
         let held = Arc::new(Held::new(self.bounds.in_flight_max));
         let feeds = if self.in_sequence() { self.bounds.lanes } else { 1 };
         // As much as there is room for, so that sending never waits for one lane while others idle.
@@ -270,7 +286,7 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
         }
         tokio::select! {
             biased;
-            () = shutdown => tracing::info!(consumer = %self.name, "shutdown asked for; finishing what is in hand"),
+            () = &mut shutdown => tracing::info!(consumer = %self.name, "shutdown asked for; finishing what is in hand"),
             () = self.stopping() => {}
             // None of them ends before it is told to, unless it broke down: then its messages have nobody.
             Some(Err(error)) = tasks.join_next() => self.fail(format!("one of its tasks broke down: {error}")),

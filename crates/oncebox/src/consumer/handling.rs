@@ -22,8 +22,10 @@ use super::call::{self, Caller, Gathered, Ran};
 use super::fate::{Fate, Judged};
 use super::identity::Claims;
 use super::routes::{Route, Shape};
+use super::setup::Flow;
 use super::work::Work;
 use crate::handler::Call;
+use crate::trace::Processing;
 
 /// Calls from one mark to the next: a mark costs a round trip, and a failure costs the calls since.
 const CALLS_PER_MARK: usize = 8;
@@ -125,6 +127,11 @@ async fn run<S: ConsumerStore, Src: Source<S>>(
         }
         Err((None, failure)) => return Err(batch_failed(tx, failure)),
     };
+    let processing = match engine.flow {
+        // It only stores; who handles it says so.
+        Flow::Front => Processing::unseen(),
+        _ => Processing::begin(&engine.place, messages.iter()),
+    };
     let caller = Caller {
         consumer: engine.records.own,
         deadline: engine.bounds.handler_deadline,
@@ -132,8 +139,15 @@ async fn run<S: ConsumerStore, Src: Source<S>>(
         claims: turn.route.claims,
         seconds: &engine.stats.sight.handler,
     };
-    match call::run(tx, call, messages, caller).await {
-        Ran::Done { tx, outcomes, left } => Ok((tx, outcomes, left)),
+    let ran = call::run(tx, call, messages, caller, &processing).await;
+    if let Ran::Failed { failure, .. } | Ran::Stopped { failure, .. } | Ran::Kept { failure } = &ran {
+        processing.failed(failure);
+    }
+    match ran {
+        Ran::Done { tx, outcomes, mut left } => {
+            left.processing.extend(processing.if_seen());
+            Ok((tx, outcomes, left))
+        }
         Ran::Failed { tx, failure } if places.len() == 1 => {
             Err(Stop::Message { tx: Some(tx), doubt: None, place: places[0], failure })
         }

@@ -29,6 +29,7 @@ mod identity;
 mod intake;
 mod judgement;
 mod lane;
+mod opening;
 mod order_by;
 mod outage;
 mod parking;

@@ -214,6 +214,10 @@ impl<S: ConsumerStore, Src: Source<S>> Source<S> for Front<Src> {
         self.source.capabilities()
     }
 
+    fn destination(&self) -> &str {
+        self.source.destination()
+    }
+
     async fn open(&self, store: &S) -> Result<(), SourceError> {
         self.source.open(store).await
     }

@@ -9,6 +9,7 @@ use super::pauses::{Cause, Failing};
 use super::relay::Shared;
 use super::rounds::{HeldUp, rounds};
 use super::stats::RelayStats;
+use crate::trace::Publishing;
 
 /// What is to be settled.
 #[derive(Debug, Default)]
@@ -51,8 +52,10 @@ pub(super) async fn publish<S, K: Sink>(shared: &Shared<S, K>, lanes: &[HeldLane
         if !shared.lanes.are_ours(lanes) {
             break;
         }
-        let outgoing: Vec<Outgoing> = rows.iter().map(|row| row.outgoing.clone()).collect();
+        let mut outgoing: Vec<Outgoing> = rows.iter().map(|row| row.outgoing.clone()).collect();
+        let publishing = Publishing::begin(shared.sink.capabilities().name, &mut outgoing);
         let answers = shared.sink.publish(&outgoing).await;
+        publishing.end(&answers);
         let _ = crashpoint("relay-published").await;
         for (row, answer) in rows.iter().zip(answers) {
             match answer {

@@ -158,7 +158,7 @@ fn choice<T: Copy>(field: &Field<'_>, choices: &[(&str, T)]) -> Option<T> {
     if chosen.is_none() {
         let advice = nearest(&text, &names)
             .map_or_else(|| format!("it is one of {}", listed(&names)), |nearest| format!("did you mean `{nearest}`?"));
-        field.mistake(format!("`{text}` is not possible; {advice}"));
+        field.mistake_in_text(format!("`{text}` is not possible; {advice}"));
     }
     chosen
 }

@@ -9,6 +9,7 @@ mod metrics;
 mod mistake;
 mod retention;
 mod table;
+mod traces;
 
 use std::fmt;
 use std::path::Path;
@@ -22,7 +23,8 @@ pub use self::metrics::MetricsSpec;
 pub use self::mistake::{Mistake, Mistakes};
 pub use self::retention::RetentionSpec;
 use self::table::{Field, Reader, Table};
-use crate::place::Destination;
+pub use self::traces::{Endpoint, TracesSpec};
+use crate::place::{Destination, shown};
 
 /// Reads a duration as the file writes it: `200ms`, `30s`, `5m`, `12h`, `30d`.
 pub fn duration(text: &str) -> Result<std::time::Duration, String> {
@@ -43,6 +45,8 @@ pub struct Pipeline {
     pub kafka: KafkaSettings,
     /// Where metrics and health are served, if anywhere.
     pub metrics: Option<MetricsSpec>,
+    /// Where traces go, if anywhere.
+    pub traces: Option<TracesSpec>,
 }
 
 /// The store of a file.
@@ -103,11 +107,7 @@ impl fmt::Display for StoreAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(path) => write!(f, "sqlite://{path}"),
-            Self::Postgres(url) => {
-                let rest = url.rsplit_once('@').map_or(url.as_str(), |(_, host)| host);
-                let rest = rest.split_once("://").map_or(rest, |(_, rest)| rest);
-                write!(f, "postgres://{}", rest.split('?').next().unwrap_or_default())
-            }
+            Self::Postgres(url) => write!(f, "postgres://{}", shown(url)),
         }
     }
 }
@@ -213,6 +213,7 @@ fn read(root: &Table<'_>) -> Option<Pipeline> {
     let relay = root.field("relay").and_then(|field| read_relay(&field));
     let kafka = root.field("kafka").map(|field| read_kafka(&field)).unwrap_or_default();
     let metrics = root.field("metrics").and_then(|field| metrics::read(&field));
+    let traces = root.field("traces").and_then(|field| traces::read(&field));
     for (name, what) in [
         ("console", "the console"),
         ("projection", "projections"),
@@ -226,7 +227,7 @@ fn read(root: &Table<'_>) -> Option<Pipeline> {
         tracing::warn!(code = %Code::NoRelay, "the file emits messages and has no [relay]: they wait in the outbox until one runs");
     }
     root.finish();
-    Some(Pipeline { store: store?, consumers, relay, kafka, metrics })
+    Some(Pipeline { store: store?, consumers, relay, kafka, metrics, traces })
 }
 
 fn read_store(field: &Field<'_>) -> Option<StoreSpec> {

@@ -144,6 +144,12 @@ impl<'r> Field<'r> {
         self.reader.mistake(self.line, format!("{}: {}", self.called, says.as_ref()));
     }
 
+    /// Something about its text, in which variables were expanded: a reason that quotes it must not tell them.
+    pub(super) fn mistake_in_text(&self, reason: String) {
+        let DeValue::String(text) = self.value else { return self.mistake(reason) };
+        self.mistake(self.reader.environment.conceal(text, reason));
+    }
+
     fn expected(&self, what: &str) {
         let found = match self.value {
             DeValue::String(_) => "a text",
@@ -200,7 +206,7 @@ impl<'r> Field<'r> {
         match duration::parse(&text) {
             Ok(duration) => Some(duration),
             Err(reason) => {
-                self.mistake(reason);
+                self.mistake_in_text(reason);
                 None
             }
         }
@@ -211,7 +217,7 @@ impl<'r> Field<'r> {
         match read(&self.text()?) {
             Ok(value) => Some(value),
             Err(reason) => {
-                self.mistake(reason.to_string());
+                self.mistake_in_text(reason.to_string());
                 None
             }
         }

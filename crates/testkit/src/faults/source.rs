@@ -55,6 +55,10 @@ impl<S: Store, Src: Source<S>> Source<S> for FaultySource<Src> {
         self.inner.capabilities()
     }
 
+    fn destination(&self) -> &str {
+        self.inner.destination()
+    }
+
     fn serve(&self, consumer: ConsumerId) {
         self.inner.serve(consumer);
     }

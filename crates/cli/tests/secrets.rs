@@ -1,0 +1,272 @@
+//! Canary secrets in addresses, variables, headers, payloads and keys: the binary goes through many paths, and none of them
+//! comes out in what it says, nor in what it stores as a reason.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic anywhere")]
+
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use oncebox_testkit::eventually;
+use sqlx::Connection;
+use tokio::process::Command;
+
+/// Begins every secret of this test.
+const CANARY: &str = "CANARY";
+
+const FILE: &str = r#"
+[store]
+url = "sqlite://shop.db"
+setup = "schema.sql"
+
+[[consumer]]
+name = "payments"
+from = "queue:payments"
+key = "payment:{card}"
+retry = { attempts = 2, first = "1ms", max = "1ms" }
+
+  [[consumer.on]]
+  type = "paid"
+  sql = "insert into payments (card, amount) values (:card, :amount)"
+  emit = [{ type = "booked", topic = "booked", key = "{card}", payload = { card = "{card}" } }]
+
+  [[consumer.on]]
+  type = "cast"
+  sql = "insert into strict_amounts (amount) values (:amount)"
+
+  [[consumer.on]]
+  type = "checked"
+  sql = "update payments set amount = 0 where card = :amount"
+  expect = 1
+
+[relay]
+to = "queue:"
+
+[kafka]
+"sasl.password" = "${PLANTED}"
+"#;
+
+const SCHEMA: &str = "
+create table if not exists payments (card text primary key, amount any check (amount <> 'CANARY-check'));
+create table if not exists strict_amounts (amount integer not null) strict;
+";
+
+fn oncebox(folder: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
+    command.current_dir(folder).args(words).kill_on_drop(true);
+    command.env("PLANTED", "CANARY-variable").env("ONCEBOX_LOG", "trace");
+    command
+}
+
+/// Everything that was said, and fails if a secret is among it.
+fn innocent(what: &str, output: &Output) -> String {
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let told: Vec<&str> = said.lines().filter(|line| line.contains(CANARY)).collect();
+    assert!(told.is_empty(), "{what} tells a secret:\n{}", told.join("\n"));
+    said
+}
+
+async fn says(folder: &Path, words: &[&str]) -> String {
+    innocent(&format!("{words:?}"), &oncebox(folder, words).output().await.unwrap())
+}
+
+/// Runs `file` until `done`, and answers what it said at the most talkative.
+async fn runs(folder: &Path, form: &str, done: impl AsyncFn() -> bool) -> String {
+    let mut child = oncebox(folder, &["run", "--log", form]);
+    let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
+    // Whoever says so much needs someone who reads it.
+    let (output, ()) = tokio::join!(child.wait_with_output(), async {
+        eventually("it has gone through all of them", &done).await;
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    });
+    innocent("run", &output.unwrap())
+}
+
+/// Runs until it has logged this.
+#[cfg(feature = "brokers")]
+async fn logs(folder: &Path, words: &[&str], awaited: &str) {
+    let log = std::fs::File::create(folder.join("log")).unwrap();
+    let mut child = oncebox(folder, words).stderr(log).spawn().unwrap();
+    let said = || std::fs::read_to_string(folder.join("log")).unwrap();
+    eventually(awaited, async || said().contains(awaited)).await;
+    child.kill().await.unwrap();
+    assert!(!said().contains(CANARY), "{}", said());
+}
+
+fn write(folder: &Path, file: &str) {
+    std::fs::write(folder.join("oncebox.toml"), file).unwrap();
+    std::fs::write(folder.join("schema.sql"), SCHEMA).unwrap();
+}
+
+/// Messages that go well, and that fail in ways in which databases quote values.
+async fn send_all(folder: &Path) {
+    for (kind, payload) in [
+        ("paid", r#"{"card": "CANARY-card", "amount": 1, "memo": "CANARY-memo"}"#),
+        // Another key, the same card: no duplicate, and a unique constraint.
+        ("paid", r#"{"card": "CANARY-other", "amount": "CANARY-check"}"#),
+        ("cast", r#"{"card": "CANARY-3", "amount": "CANARY-no-number"}"#),
+        ("cast", r#"{"card": "CANARY-4"}"#),
+        ("checked", r#"{"card": "CANARY-5", "amount": "CANARY-nobody"}"#),
+        ("CANARY-type", r#"{"card": "CANARY-6"}"#),
+        ("paid", r#"{"card": ["CANARY-7"], "amount": null}"#),
+    ] {
+        let kind = kind.replace("CANARY-", "unknown-");
+        let said = says(folder, &["send", "--type", &kind, "--payload", payload]).await;
+        assert!(said.contains("1 messages to"), "{said}");
+    }
+}
+
+/// As a producer in Rust sends them.
+async fn send_with_headers(folder: &Path) {
+    let store = oncebox::sqlite::Sqlite::open(folder.join("shop.db").display().to_string()).await.unwrap();
+    let queue = oncebox::Queue::new(store, "payments").unwrap();
+    for (kind, card) in [("paid", "CANARY-8"), ("cast", "CANARY-9")] {
+        let payload = format!(r#"{{"card": "{card}", "amount": "CANARY-amount"}}"#);
+        let mut message = oncebox::Message::new(kind).with_payload(payload).with_order_key("CANARY-order");
+        message.headers.add("authorization", "CANARY-header").unwrap();
+        message.headers.add("traceparent", "CANARY-no-trace").unwrap();
+        queue.send([message]).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_and_fails_tells_no_payload_key_or_variable() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write(folder, FILE);
+    send_all(folder).await;
+    send_with_headers(folder).await;
+    let url = format!("sqlite:{}", folder.join("shop.db").display());
+    let parked = async || {
+        let mut db = sqlx::SqliteConnection::connect(&url).await.unwrap();
+        let count = sqlx::query_scalar::<_, i64>("select count(*) from oncebox_parked where due_at is null");
+        count.fetch_one(&mut db).await.unwrap_or(0) >= 5
+    };
+    let said = runs(folder, "json", parked).await;
+    assert!(said.contains("consumer starts"), "{said}");
+    // What it stores as reasons is shown to operators.
+    for words in [
+        &["parked", "list", "payments"][..],
+        &["parked", "groups", "payments"],
+        &["parked", "plan", "payments"],
+        &["outbox", "list"],
+        &["replay", "list"],
+        &["schema", "check"],
+    ] {
+        says(folder, words).await;
+    }
+    let mut db = sqlx::SqliteConnection::connect(&url).await.unwrap();
+    let reasons: Vec<String> =
+        sqlx::query_scalar("select reason from oncebox_parked").fetch_all(&mut db).await.unwrap();
+    assert!(reasons.len() >= 5, "{reasons:?}");
+    assert!(!reasons.concat().contains(CANARY), "{reasons:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_with_a_file_tells_no_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for (from, to) in [
+        ("sqlite://shop.db", "postgres://app:CANARY-password@127.0.0.1:1/shop"),
+        ("sqlite://shop.db", "postgres://app:CANARY-password@no-such-host.invalid/shop?password=CANARY-query"),
+        ("sqlite://shop.db", "postgres://app:CANARY-pass word@[bad/shop"),
+        ("sqlite://shop.db", "mysql://app:CANARY-password@db/shop"),
+        ("sqlite://shop.db", "${PLANTED}"),
+        ("queue:payments", "amqp://u:CANARY-password@127.0.0.1:1/%2f/q"),
+        ("queue:payments", "amqp://u:CANARY-password@127.0.0.1:1/%zz/q"),
+        ("queue:payments", "nats://u:CANARY-password@127.0.0.1:1/stream"),
+        ("queue:payments", "kafka://CANARY-password@h/topic/x/y"),
+        ("queue:payments", "${PLANTED}"),
+        ("to = \"queue:\"", "to = \"amqps://u:CANARY-password@h:notaport/\""),
+        ("to = \"queue:\"", "to = \"sqs://CANARY-password\""),
+        ("payment:{card}", "${PLANTED}{"),
+        ("attempts = 2", "attempts = \"${PLANTED}\""),
+        ("retry = {", "retry = { first_password = \"CANARY-password\","),
+        ("[kafka]", "[kafka"),
+    ] {
+        assert!(FILE.contains(from), "{from}");
+        write(folder, &FILE.replacen(from, to, 1));
+        for words in [&["run", "--check"][..], &["send"], &["relay", "--log", "json"], &["schema", "check"]] {
+            let mut command = oncebox(folder, words);
+            let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            // A broker that is away is waited for; by then it has said what there is to say.
+            let pid = rustix::process::Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
+            let output = child.wait_with_output();
+            tokio::pin!(output);
+            let output = tokio::select! {
+                output = &mut output => output,
+                () = tokio::time::sleep(std::time::Duration::from_millis(700)) => {
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+                    output.await
+                }
+            };
+            innocent(&format!("{words:?} with {to}"), &output.unwrap());
+        }
+    }
+}
+
+/// Passwords that are right and wrong, payloads on the wire, a queue that is not there: real servers at trace level.
+#[cfg(feature = "brokers")]
+#[tokio::test(flavor = "multi_thread")]
+async fn real_servers_are_spoken_to_and_no_secret_is_told() {
+    use oncebox::{Clock, SystemClock};
+    use oncebox_testkit::skipped;
+    use sqlx::AssertSqlSafe;
+    let server = |name| std::env::var(name).ok();
+    let (Some(postgres), Some(rabbit)) = (server("ONCEBOX_TEST_POSTGRES_URL"), server("ONCEBOX_TEST_RABBITMQ_URL"))
+    else {
+        return skipped("cli::secrets::real_servers_are_spoken_to_and_no_secret_is_told");
+    };
+    let name = format!("s{}", SystemClock.id().simple());
+    let mut db = sqlx::PgConnection::connect(&postgres).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(format!("create database {name}"))).execute(&mut db).await.unwrap();
+    let (base, _) = postgres.rsplit_once('/').unwrap();
+    let (scheme, host) = base.split_once("://").unwrap();
+    let (user, host) = host.rsplit_once('@').unwrap_or(("postgres", host));
+    let user = user.split(':').next().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    // The server trusts whoever is local, so any password is right.
+    let store = format!("{scheme}://{user}:CANARY-right@{host}/{name}");
+    let file = FILE
+        .replace("sqlite://shop.db", &store)
+        .replace("from = \"queue:payments\"", &format!("from = \"{rabbit}/{name}\"\ncreate = true"))
+        .replace("to = \"queue:\"", &format!("to = \"{rabbit}\""));
+    write(folder, &file);
+    let schema =
+        "create table if not exists payments (card text primary key, amount text check (amount <> 'CANARY-check'));
+                  create table if not exists strict_amounts (amount integer not null);
+                  create or replace function tell() returns trigger language plpgsql as
+                  $$ begin raise notice 'it is %', new.card; raise warning 'it is %', new.card; return new; end $$;
+                  create or replace trigger telling before insert on payments for each row execute function tell();";
+    std::fs::write(folder.join("schema.sql"), schema).unwrap();
+    let url = format!("{base}/{name}");
+    // The queue comes with the first start.
+    logs(folder, &["run"], "consumer starts").await;
+    send_all(folder).await;
+    let parked = async || {
+        let mut db = sqlx::PgConnection::connect(&url).await.unwrap();
+        let count = sqlx::query_scalar::<_, i64>("select count(*) from oncebox.parked where due_at is null");
+        count.fetch_one(&mut db).await.unwrap_or(0) >= 4
+    };
+    runs(folder, "json", parked).await;
+    // There is no queue of that name.
+    logs(folder, &["relay"], "cannot publish to booked").await;
+    for words in [&["parked", "list", "payments"][..], &["outbox", "list"]] {
+        says(folder, words).await;
+    }
+    let mut inside = sqlx::PgConnection::connect(&url).await.unwrap();
+    let reasons: Vec<String> =
+        sqlx::query_scalar("select reason from oncebox.parked").fetch_all(&mut inside).await.unwrap();
+    assert!(!reasons.concat().contains(CANARY), "{reasons:#?}");
+    drop(inside);
+    // Refused by the broker.
+    let wrong = rabbit.replacen("guest:guest@", "guest:CANARY-wrong@", 1);
+    assert_ne!(wrong, rabbit);
+    write(folder, &file.replace(&rabbit, &wrong));
+    for words in [&["run", "--log", "json"][..], &["relay"], &["send"]] {
+        let said = says(folder, words).await;
+        assert!(!said.is_empty());
+    }
+    sqlx::raw_sql(AssertSqlSafe(format!("drop database {name} with (force)"))).execute(&mut db).await.unwrap();
+}

@@ -1,0 +1,116 @@
+//! `[traces]`: where spans are sent.
+
+use std::fmt;
+
+use toml::de::DeValue;
+
+use super::table::Field;
+
+/// Where traces go, and how many.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct TracesSpec {
+    /// The collector.
+    pub endpoint: Endpoint,
+    /// How many of the traces that begin here are kept, from 0 to 1. Default 1. A trace that came with a message is kept
+    /// if its producer keeps it.
+    pub ratio: f64,
+}
+
+/// A collector of OpenTelemetry, by HTTP.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Endpoint(String);
+
+impl Endpoint {
+    /// Reads an address such as `http://127.0.0.1:4318`. A complaint never holds it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let known = "write http://HOST:4318";
+        let Some(rest) = text.strip_prefix("http://") else {
+            return Err(if text.starts_with("https://") {
+                format!("TLS to a collector is not built in; run one beside it and {known}")
+            } else {
+                format!("it is no address of a collector; {known}")
+            });
+        };
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let is_host = |c: char| c.is_ascii_alphanumeric() || ".-_:[]".contains(c);
+        if host.is_empty() || !host.chars().all(is_host) {
+            return Err(format!("it has no plain host and port; {known}, without user and password"));
+        }
+        match path.trim_end_matches('/') {
+            "" | "v1/traces" => Ok(Self(host.to_owned())),
+            _ => Err(format!("it has a path that is not /v1/traces; {known}")),
+        }
+    }
+
+    /// Where spans are posted.
+    pub fn url(&self) -> String {
+        format!("http://{}/v1/traces", self.0)
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}", self.0)
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// What a build without the exporter says.
+const NOT_BUILT: &str = "this build sends no traces; build it with the feature `otlp` (`cargo build --release -p \
+                         oncebox-cli --features otlp`), or leave the section out";
+
+pub(super) fn read(field: &Field<'_>) -> Option<TracesSpec> {
+    let table = field.table("[traces]")?;
+    let endpoint = table.required("endpoint").and_then(|endpoint| endpoint.read(Endpoint::parse));
+    let ratio = table.field("ratio").map_or(Some(1.0), |ratio| read_ratio(&ratio));
+    table.finish();
+    if cfg!(not(feature = "otlp")) {
+        table.mistake(format!("[traces]: {NOT_BUILT}"));
+        return None;
+    }
+    Some(TracesSpec { endpoint: endpoint?, ratio: ratio? })
+}
+
+fn read_ratio(field: &Field<'_>) -> Option<f64> {
+    let ratio = match field.value {
+        DeValue::Float(number) => number.as_str().parse().ok(),
+        DeValue::Integer(number) => number.as_str().parse().ok(),
+        _ => None,
+    };
+    let ratio = ratio.filter(|ratio| (0.0..=1.0).contains(ratio));
+    if ratio.is_none() {
+        field.mistake("expected a number from 0 to 1");
+    }
+    ratio
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_a_host_and_nothing_secret() {
+        for good in ["http://127.0.0.1:4318", "http://collector:4318/", "http://[::1]:4318/v1/traces"] {
+            assert!(Endpoint::parse(good).unwrap().url().ends_with("/v1/traces"), "{good}");
+        }
+        assert_eq!(Endpoint::parse("http://c:1/v1/traces").unwrap().to_string(), "http://c:1");
+        for bad in [
+            "",
+            "c:4318",
+            "http://",
+            "http://u:CANARY@c",
+            "https://c",
+            "http://c/CANARY",
+            "http://c?CANARY",
+            "grpc://c",
+        ] {
+            assert!(!Endpoint::parse(bad).unwrap_err().contains("CANARY"), "{bad}");
+        }
+    }
+}
