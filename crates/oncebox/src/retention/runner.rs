@@ -20,7 +20,7 @@ use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::replay::Replays;
 use oncebox_core::retention::{Pace, Pass, REPLAYS_KEPT, RetentionBounds, Round};
 use oncebox_core::store::InvalidName;
-use oncebox_core::{ConsumerName, StoreError, Timestamp};
+use oncebox_core::{Code, ConsumerName, StoreError, Timestamp};
 use tokio::time::Instant;
 
 use super::stats::RetentionStats;
@@ -165,6 +165,7 @@ impl<S: QuarantineStore> Retention<S> {
         if going.pace.is_at_its_most() && !was_at_its_most && !going.stop.is_set() {
             let seconds = took.as_secs();
             tracing::warn!(
+                code = %Code::RetentionStopped,
                 share,
                 seconds,
                 "old records come faster than they go; retention works as much as it may, and what stays takes space; \
