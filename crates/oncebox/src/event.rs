@@ -88,15 +88,20 @@ impl Event {
 
     /// As it is published, with an id and a time of `clock`. Without a cause there is no trace to go on with.
     pub fn made_by(self, clock: &dyn Clock, cause: Option<&Message>) -> Result<Outgoing, InvalidMessage> {
-        self.made_in(clock, cause.and_then(TraceContext::of).as_ref())
+        self.made_in(clock, cause, None)
     }
 
-    /// The same, in a trace.
-    pub(crate) fn made_in(self, clock: &dyn Clock, trace: Option<&TraceContext>) -> Result<Outgoing, InvalidMessage> {
+    /// The same, in a trace that is nearer than that of its cause.
+    pub(crate) fn made_in(
+        self,
+        clock: &dyn Clock,
+        cause: Option<&Message>,
+        trace: Option<&TraceContext>,
+    ) -> Result<Outgoing, InvalidMessage> {
         let Self { topic, id, mut message } = self;
         message.id = Some(id.unwrap_or_else(|| clock.id().into()));
         message.time = clock.now();
-        if let Some(trace) = trace {
+        if let Some(trace) = trace.cloned().or_else(|| cause.and_then(TraceContext::of)) {
             trace.put_if_absent(&mut message.headers)?;
         }
         let of_cause = cause.and_then(|cause| cause.id.as_ref()).filter(|id| id.as_str().len() <= CAUSE_BYTES_MAX);

@@ -3,7 +3,7 @@
 use oncebox::{Message, Versioned};
 
 use crate::file::ConsumerSpec;
-use crate::payload;
+use crate::payload::Fields;
 
 impl ConsumerSpec {
     /// How it counts versions, if it does. An error says what is wrong with the file.
@@ -17,8 +17,9 @@ impl ConsumerSpec {
     pub fn can_read(&self, message: &Message) -> Result<(), String> {
         let on = self.on.iter().find(|on| on.kind == message.kind);
         let on = on.ok_or_else(|| format!("consumer {} has no [[consumer.on]] for its type", self.name))?;
+        let fields = Fields::read(message);
         for path in on.sql.iter().flat_map(|statement| &statement.parameters) {
-            payload::value(message, path).map_err(|error| error.to_string())?;
+            fields.value(path).map_err(|error| error.to_string())?;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use tracing::Instrument as _;
 use super::seconds::Seconds;
 use crate::context::{Context, Hook, Left};
 use crate::handler::{Call, Outcomes};
-use crate::trace::{Processing, TraceContext};
+use crate::trace::Processing;
 
 /// How a call ended.
 pub(super) enum Ran<S: Store> {
@@ -70,7 +70,14 @@ pub(super) struct Caller<'e> {
 }
 
 /// Turns events into what is published.
-fn gather(left: Left, trace: Option<&TraceContext>, caller: Caller<'_>) -> Result<Gathered, Failure> {
+fn gather(
+    left: Left,
+    cause: Option<&Message>,
+    processing: &Processing,
+    caller: Caller<'_>,
+) -> Result<Gathered, Failure> {
+    // Nobody pays for a trace of nothing.
+    let trace = if left.events.is_empty() { None } else { processing.context() };
     let outgoing = Vec::with_capacity(left.events.len());
     let mut gathered = Gathered { hooks: left.hooks, outgoing, processing: Vec::new() };
     for event in left.events {
@@ -79,7 +86,7 @@ fn gather(left: Left, trace: Option<&TraceContext>, caller: Caller<'_>) -> Resul
                        another event would be published; give the event an id, or register the handler with `on`";
             return Err(Failure::permanent(why));
         }
-        let made = event.made_in(caller.clock, trace);
+        let made = event.made_in(caller.clock, cause, trace.as_ref());
         gathered.outgoing.push(made.map_err(|error| Failure::permanent(format!("cannot emit an event: {error}")))?);
     }
     Ok(gathered)
@@ -131,10 +138,7 @@ pub(super) async fn run<S: Store>(
             if let Err(error) = tx.alive() {
                 return Ran::Failed { tx, failure: error.into() };
             }
-            // Nobody pays for a trace of nothing.
-            let trace = if left.events.is_empty() { None } else { processing.context() };
-            let trace = trace.or_else(|| cause.as_deref().and_then(TraceContext::of));
-            let left = match gather(left, trace.as_ref(), caller) {
+            let left = match gather(left, cause.as_deref(), processing, caller) {
                 Ok(left) => left,
                 Err(failure) => return Ran::Failed { tx, failure },
             };
