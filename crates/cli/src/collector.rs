@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use oncebox::Code;
 use oncebox_pipeline::file::{Endpoint, TracesSpec};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::{WithExportConfig as _, WithHttpConfig as _};
@@ -103,6 +104,7 @@ impl SpanExporter for Told {
         // The exporter's own words may hold what the collector answered.
         match (self.is_away.swap(sent.is_err(), SeqCst), sent.is_err()) {
             (false, true) => tracing::warn!(
+                code = %Code::CollectorAway,
                 "traces cannot be sent to {}; spans are dropped until it takes them, and messages go on",
                 self.endpoint
             ),

@@ -75,6 +75,7 @@ fn lines_of_the_log_that_ask_something_carry_a_code() {
         "the Kafka producer broke",
     ];
     let mut files = Vec::new();
+    files.push(root().join("crates/cli/src/collector.rs"));
     for name in ["oncebox", "pipeline", "admin", "store-sql", "nats", "rabbitmq", "kafka", "core"] {
         sources(&root().join("crates").join(name).join("src"), &mut files);
     }

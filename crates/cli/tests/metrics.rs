@@ -41,7 +41,11 @@ fn oncebox(folder: &Path, words: &[&str]) -> Command {
 
 /// `oncebox run`, and where it serves.
 async fn running(folder: &Path) -> (Child, String) {
-    std::fs::write(folder.join("oncebox.toml"), FILE).unwrap();
+    running_with(folder, FILE).await
+}
+
+async fn running_with(folder: &Path, file: &str) -> (Child, String) {
+    std::fs::write(folder.join("oncebox.toml"), file).unwrap();
     let schema = "create table if not exists payments (id text primary key, invoice text, amount integer not null);";
     std::fs::write(folder.join("schema.sql"), schema).unwrap();
     let mut child = oncebox(folder, &["run"]).stderr(Stdio::piped()).spawn().unwrap();
@@ -165,6 +169,31 @@ async fn what_is_not_ready_says_why() {
     assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
     let applied = r#"oncebox_outcomes_total{consumer="invoices",outcome="applied"} 5"#;
     eventually("messages are handled all the same", async || get(&address, "/metrics").await.1.contains(applied)).await;
+}
+
+/// A broker that is away, with a password in its address, and a message with secrets that cannot be published.
+#[cfg(feature = "brokers")]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_a_broker_tells_no_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let away = FILE.replace("to = \"queue:\"", "to = \"amqp://shop:CANARY-password@127.0.0.1:1/%2f\"");
+    let (_child, address) = running_with(folder, &away).await;
+    let store = oncebox::sqlite::Sqlite::open(folder.join("oncebox.db").display().to_string()).await.unwrap();
+    let payload = r#"{"payment_id":"p","invoice_id":"i","amount":1,"card":"CANARY-payload"}"#;
+    let mut message = oncebox::Message::new("payment.received").with_payload(payload);
+    message.headers.add("authorization", "CANARY-header").unwrap();
+    oncebox::Queue::new(store, "payments").unwrap().send([message]).await.unwrap();
+    let text = eventually("what was emitted waits", async || {
+        let (_, text) = get(&address, "/metrics").await;
+        text.contains("\noncebox_outbox_rows{state=\"unsent\"} 1\n").then_some(text)
+    })
+    .await;
+    for path in ["/healthz", "/readyz"] {
+        let (_, body) = get(&address, path).await;
+        assert!(!body.contains("CANARY") && !body.is_empty(), "{path}: {body}");
+    }
+    assert!(!text.contains("CANARY"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

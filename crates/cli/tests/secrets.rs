@@ -21,13 +21,13 @@ setup = "schema.sql"
 [[consumer]]
 name = "payments"
 from = "queue:payments"
-key = "payment:{card}"
+key = "payment:{number}"
 retry = { attempts = 2, first = "1ms", max = "1ms" }
 
   [[consumer.on]]
   type = "paid"
   sql = "insert into payments (card, amount) values (:card, :amount)"
-  emit = [{ type = "booked", topic = "booked", key = "{card}", payload = { card = "{card}" } }]
+  emit = [{ type = "booked", topic = "booked", key = "{number}", payload = { card = "{card}" } }]
 
   [[consumer.on]]
   type = "cast"
@@ -101,18 +101,18 @@ fn write(folder: &Path, file: &str) {
 /// Messages that go well, and that fail in ways in which databases quote values.
 async fn send_all(folder: &Path) {
     for (kind, payload) in [
-        ("paid", r#"{"card": "CANARY-card", "amount": 1, "memo": "CANARY-memo"}"#),
-        // Another key, the same card: no duplicate, and a unique constraint.
-        ("paid", r#"{"card": "CANARY-other", "amount": "CANARY-check"}"#),
-        ("cast", r#"{"card": "CANARY-3", "amount": "CANARY-no-number"}"#),
-        ("cast", r#"{"card": "CANARY-4"}"#),
-        ("checked", r#"{"card": "CANARY-5", "amount": "CANARY-nobody"}"#),
-        ("CANARY-type", r#"{"card": "CANARY-6"}"#),
-        ("paid", r#"{"card": ["CANARY-7"], "amount": null}"#),
+        ("paid", r#"{"number": 1, "card": "CANARY-card", "amount": 1, "memo": "CANARY-memo"}"#),
+        // A check that fails: SQLite quotes its text, PostgreSQL the row.
+        ("paid", r#"{"number": 2, "card": "CANARY-other", "amount": "CANARY-check"}"#),
+        ("cast", r#"{"number": 3, "card": "CANARY-3", "amount": "CANARY-no-number"}"#),
+        ("cast", r#"{"number": 4, "card": "CANARY-4"}"#),
+        ("checked", r#"{"number": 5, "card": "CANARY-5", "amount": "CANARY-nobody"}"#),
+        ("CANARY-type", r#"{"number": 6, "card": "CANARY-6"}"#),
+        ("paid", r#"{"number": 7, "card": ["CANARY-7"], "amount": null}"#),
     ] {
         let kind = kind.replace("CANARY-", "unknown-");
         let said = says(folder, &["send", "--type", &kind, "--payload", payload]).await;
-        assert!(said.contains("1 messages to"), "{said}");
+        assert!(said.contains("1 message to"), "{said}");
     }
 }
 
@@ -120,12 +120,42 @@ async fn send_all(folder: &Path) {
 async fn send_with_headers(folder: &Path) {
     let store = oncebox::sqlite::Sqlite::open(folder.join("shop.db").display().to_string()).await.unwrap();
     let queue = oncebox::Queue::new(store, "payments").unwrap();
-    for (kind, card) in [("paid", "CANARY-8"), ("cast", "CANARY-9")] {
-        let payload = format!(r#"{{"card": "{card}", "amount": "CANARY-amount"}}"#);
-        let mut message = oncebox::Message::new(kind).with_payload(payload).with_order_key("CANARY-order");
+    for (kind, card, number) in [("paid", "CANARY-8", 8), ("cast", "CANARY-9", 9)] {
+        let payload = format!(r#"{{"number": {number}, "card": "{card}", "amount": "CANARY-amount"}}"#);
+        let mut message = oncebox::Message::new(kind).with_payload(payload);
         message.headers.add("authorization", "CANARY-header").unwrap();
         message.headers.add("traceparent", "CANARY-no-trace").unwrap();
         queue.send([message]).await.unwrap();
+    }
+}
+
+/// Every verb that only looks, in both forms, at what was stored. Ids and keys are shown: they are what operators look for.
+async fn operators_look(folder: &Path) {
+    let listed = oncebox(folder, &["parked", "list", "payments", "--json"]).output().await.unwrap();
+    let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let parked = listed.as_array().unwrap();
+    assert!(parked.len() >= 4, "{listed}");
+    let ids: Vec<String> = parked.iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect();
+    let rows: Vec<String> = parked.iter().map(|one| one["row"].to_string()).collect();
+    let mut looks = vec![
+        vec!["parked", "list", "payments"],
+        vec!["parked", "groups", "payments"],
+        vec!["parked", "plan", "payments"],
+        vec!["outbox", "list"],
+        vec!["replay", "list"],
+        vec!["retention", "plan"],
+        vec!["schema", "check"],
+        vec!["status"],
+        vec!["doctor"],
+    ];
+    looks.extend(ids.iter().map(|id| vec!["message", "show", id]));
+    looks.extend(rows.iter().map(|row| vec!["parked", "show", row]));
+    for words in looks {
+        says(folder, &words).await;
+        let words = [&words[..], &["--json"]].concat();
+        let output = oncebox(folder, &words).output().await.unwrap();
+        innocent(&format!("{words:?}"), &output);
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap_or_else(|_| panic!("{words:?}: {output:?}"));
     }
 }
 
@@ -144,17 +174,7 @@ async fn what_runs_and_fails_tells_no_payload_key_or_variable() {
     };
     let said = runs(folder, "json", parked).await;
     assert!(said.contains("consumer starts"), "{said}");
-    // What it stores as reasons is shown to operators.
-    for words in [
-        &["parked", "list", "payments"][..],
-        &["parked", "groups", "payments"],
-        &["parked", "plan", "payments"],
-        &["outbox", "list"],
-        &["replay", "list"],
-        &["schema", "check"],
-    ] {
-        says(folder, words).await;
-    }
+    operators_look(folder).await;
     let mut db = sqlx::SqliteConnection::connect(&url).await.unwrap();
     let reasons: Vec<String> =
         sqlx::query_scalar("select reason from oncebox_parked").fetch_all(&mut db).await.unwrap();
@@ -179,7 +199,7 @@ async fn what_is_wrong_with_a_file_tells_no_secret() {
         ("queue:payments", "${PLANTED}"),
         ("to = \"queue:\"", "to = \"amqps://u:CANARY-password@h:notaport/\""),
         ("to = \"queue:\"", "to = \"sqs://CANARY-password\""),
-        ("payment:{card}", "${PLANTED}{"),
+        ("payment:{number}", "${PLANTED}{"),
         ("attempts = 2", "attempts = \"${PLANTED}\""),
         ("retry = {", "retry = { first_password = \"CANARY-password\","),
         ("[kafka]", "[kafka"),
@@ -252,9 +272,7 @@ async fn real_servers_are_spoken_to_and_no_secret_is_told() {
     runs(folder, "json", parked).await;
     // There is no queue of that name.
     logs(folder, &["relay"], "cannot publish to booked").await;
-    for words in [&["parked", "list", "payments"][..], &["outbox", "list"]] {
-        says(folder, words).await;
-    }
+    operators_look(folder).await;
     let mut inside = sqlx::PgConnection::connect(&url).await.unwrap();
     let reasons: Vec<String> =
         sqlx::query_scalar("select reason from oncebox.parked").fetch_all(&mut inside).await.unwrap();

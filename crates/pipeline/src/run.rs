@@ -177,8 +177,8 @@ async fn run_on<S: Backend>(
     if parts == Parts::Nothing {
         return Ok(());
     }
-    let watching = Watching::start(&store, pipeline, &consumers, relay.as_ref()).await?;
     let retention = retention(pipeline, &kept, &store)?;
+    let watching = Watching::start(&store, pipeline, &consumers, relay.as_ref()).await?;
     started(&Running {
         consumers: consumers.iter().map(|(name, consumer)| (name.clone(), consumer.stats())).collect(),
         relay: relay.as_ref().map(Relay::stats),

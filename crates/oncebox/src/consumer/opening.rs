@@ -24,7 +24,7 @@ pub(super) async fn open<S: ConsumerStore, Src: Source<S>>(
             }
             Err(error) => {
                 if away.is_none() {
-                    tracing::warn!(consumer = %engine.name, "the consumer waits for its source: {error}");
+                    tracing::warn!(code = %error.code(), consumer = %engine.name, "waiting for the source: {error}");
                 }
                 engine.stats.set_waiting_for(Some(error.to_string()));
             }

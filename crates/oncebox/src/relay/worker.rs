@@ -162,7 +162,8 @@ impl<S: OutboxStore, K: Sink> Worker<S, K> {
             self.settled.confirmed = batch.rows.iter().map(|row| row.receipt).collect();
             let _ = self.step(&[], &[]).await;
         }
-        let is_more = batch.rows.len() >= shared.bounds.batch_messages_max / 4 * 3 && !shared.stop.is_set();
+        let max = shared.bounds.batch_messages_max;
+        let is_more = batch.rows.len() >= max - max / 4 && !shared.stop.is_set();
         // What commits late is before what is under way, and is found only by looking from the beginning.
         self.ahead = if is_more && self.ahead < AHEAD_MAX { self.ahead + 1 } else { 0 };
         let is_more = self.ahead > 0;

@@ -66,11 +66,16 @@ const NOT_BUILT: &str = "this build sends no traces; build it with the feature `
                          oncebox-cli --features otlp`), or leave the section out";
 
 pub(super) fn read(field: &Field<'_>) -> Option<TracesSpec> {
+    read_in(field, cfg!(feature = "otlp"))
+}
+
+/// In a build that can send traces, or in one that cannot.
+fn read_in(field: &Field<'_>, can_send: bool) -> Option<TracesSpec> {
     let table = field.table("[traces]")?;
     let endpoint = table.required("endpoint").and_then(|endpoint| endpoint.read(Endpoint::parse));
     let ratio = table.field("ratio").map_or(Some(1.0), |ratio| read_ratio(&ratio));
     table.finish();
-    if cfg!(not(feature = "otlp")) {
+    if !can_send {
         table.mistake(format!("[traces]: {NOT_BUILT}"));
         return None;
     }
@@ -92,7 +97,29 @@ fn read_ratio(field: &Field<'_>) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use toml::de::DeTable;
+
+    use super::super::table::{Reader, Table};
     use super::*;
+
+    #[test]
+    fn a_build_that_sends_no_traces_says_so_where_the_section_stands() {
+        let text = "\n[traces]\nendpoint = \"http://127.0.0.1:4318\"\n";
+        let none = |_: &str| None;
+        let (root, _) = DeTable::parse_recoverable(text);
+        for can_send in [true, false] {
+            let reader = Reader::new(text, &none);
+            let is_read = {
+                let table = Table::new(&reader, "the file", root.get_ref(), 1);
+                table.field("traces").and_then(|field| read_in(&field, can_send)).is_some()
+            };
+            assert_eq!(is_read, can_send);
+            let told: Vec<String> =
+                reader.into_mistakes().iter().map(|one| format!("{}: {}", one.line, one.says)).collect();
+            let expected = if can_send { vec![] } else { vec![format!("2: [traces]: {NOT_BUILT}")] };
+            assert_eq!(told, expected);
+        }
+    }
 
     #[test]
     fn an_endpoint_is_a_host_and_nothing_secret() {

@@ -45,8 +45,8 @@ async fn each_message_takes_effect_once_and_in_order() {
         };
         consumer.run(done).await.unwrap();
     };
-    // The consumer declares the queue.
-    consume(0).await;
+    // Opening it declares the queue.
+    source().start().await.end().await;
     let sink = bystander.rabbit().sink();
     sink.open().await.unwrap();
     // As a relay does that did not hear a confirm: all of it twice.

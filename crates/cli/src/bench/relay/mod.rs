@@ -28,7 +28,7 @@ use self::broker::{Broker, Kafka, Nats, RabbitMq};
 use self::latency::{Latencies, Where};
 use self::report::{Measured, OfBroker, Report};
 use self::rows::Shape;
-use self::throughput::Variant;
+use self::throughput::{Publishing, Variant};
 use super::database::Database;
 use super::load::Pace;
 use super::report::progress;
@@ -50,6 +50,9 @@ pub(super) struct Args {
     /// Messages that each publisher, and each worker of the relay, publishes at a time. Default: the relay's own.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     batch: Option<u32>,
+    /// Publishers by hand, and workers of the relay. Default: the relay's own.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    publishers: Option<u32>,
     /// Bytes of each payload.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(0..=500_000))]
     payload: u32,
@@ -117,7 +120,11 @@ async fn on<D: Database, B: Broker>(db: &D, url: &str, args: &Args) -> anyhow::R
         let shape = Shape { payload_bytes: args.payload, keys };
         shapes.push((shape, Variant::ALL.map(Measured::new).into()));
     }
-    let batch = args.batch.map_or(RelayBounds::default().batch_messages_max, |batch| batch as usize);
+    let bounds = RelayBounds::default();
+    let publishing = Publishing {
+        publishers: args.publishers.map_or(bounds.workers, |publishers| publishers as usize),
+        batch: args.batch.map_or(bounds.batch_messages_max, |batch| batch as usize),
+    };
     for round in 1..=args.rounds {
         for (shape, variants) in &mut shapes {
             // Each comes first, second and last in turn: what one leaves behind (a vacuum, a log to be flushed) would
@@ -126,8 +133,8 @@ async fn on<D: Database, B: Broker>(db: &D, url: &str, args: &Args) -> anyhow::R
                 let at = (place + round as usize) % variants.len();
                 let measured = &mut variants[at];
                 let (shape, variant) = (*shape, measured.variant);
-                let run =
-                    async |topic: &str| throughput::run(db, &broker, variant, (shape, args.rows, batch), topic).await;
+                let sizes = (shape, args.rows, publishing);
+                let run = async |topic: &str| throughput::run(db, &broker, variant, sizes, topic).await;
                 let rate = topics.with_one(run).await?;
                 progress(&format!(
                     "round {round} of {}: {}, {}, {}: {rate:.0} rows/s",

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use oncebox::{Outgoing, Relay, RelayBounds, Sink};
+use oncebox::{Outgoing, Relay, Sink};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -42,36 +42,55 @@ const FILL: usize = 1_000;
 /// Rows that pass before the clock starts: connections, statements, the producer's id.
 const WARM_UP_MAX: u32 = 2_000;
 
+/// How the rows are published, in every variant alike.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Publishing {
+    /// Publishers by hand, and workers of the relay.
+    pub(super) publishers: usize,
+    /// Messages that each of them publishes at a time.
+    pub(super) batch: usize,
+}
+
 /// One run of one variant: rows a second. All of them are on the broker at the end, or it is an error.
 pub(super) async fn run<D: Database, B: Broker>(
     db: &D,
     broker: &B,
     variant: Variant,
-    (shape, count, batch): (Shape, u32, usize),
+    (shape, count, publishing): (Shape, u32, Publishing),
     topic: &str,
 ) -> anyhow::Result<f64> {
     let warm_up = count.div_ceil(10).min(WARM_UP_MAX);
     let rows = shape.rows(topic, warm_up + count);
     let seconds = match variant {
-        Variant::ByHand => by_hand(broker, topic, rows, (warm_up, batch)).await?,
-        Variant::Sink => sink(broker, topic, rows, (warm_up, batch)).await?,
-        Variant::Relay => relay(db, broker, topic, &rows, (warm_up, batch)).await?,
+        Variant::ByHand => by_hand(broker, topic, rows, (warm_up, publishing)).await?,
+        Variant::Sink => sink(broker, topic, rows, (warm_up, publishing)).await?,
+        Variant::Relay => relay(db, broker, topic, &rows, (warm_up, publishing)).await?,
     };
     let (stored, expected) = (broker.stored(topic).await?, u64::from(warm_up + count));
     ensure!(stored == expected, "{} has {stored} of {expected} messages after {}", B::NAME, variant.name());
     Ok(f64::from(count) / seconds)
 }
 
-/// The client itself, by as many publishers as a relay has workers.
-async fn by_hand<B: Broker>(broker: &B, topic: &str, rows: Vec<Outgoing>, sizes: (u32, usize)) -> anyhow::Result<f64> {
-    side_by_side(broker.by_hand(topic, RelayBounds::default().workers).await?, rows, sizes).await
+/// The client itself.
+async fn by_hand<B: Broker>(
+    broker: &B,
+    topic: &str,
+    rows: Vec<Outgoing>,
+    sizes: (u32, Publishing),
+) -> anyhow::Result<f64> {
+    side_by_side(broker.by_hand(topic, sizes.1.publishers).await?, rows, sizes).await
 }
 
 /// The same through the adapter.
-async fn sink<B: Broker>(broker: &B, topic: &str, rows: Vec<Outgoing>, sizes: (u32, usize)) -> anyhow::Result<f64> {
+async fn sink<B: Broker>(
+    broker: &B,
+    topic: &str,
+    rows: Vec<Outgoing>,
+    sizes: (u32, Publishing),
+) -> anyhow::Result<f64> {
     let sink = Arc::new(broker.sink(topic));
     sink.open().await?;
-    let sinks = (0..RelayBounds::default().workers).map(|_| ThroughSink(Arc::clone(&sink))).collect();
+    let sinks = (0..sizes.1.publishers).map(|_| ThroughSink(Arc::clone(&sink))).collect();
     let seconds = side_by_side(sinks, rows, sizes).await;
     sink.close().await;
     seconds
@@ -92,7 +111,7 @@ impl<K: Sink> ByHand for ThroughSink<K> {
 async fn side_by_side<P: ByHand>(
     mut publishers: Vec<P>,
     rows: Vec<Outgoing>,
-    (warm_up, batch): (u32, usize),
+    (warm_up, Publishing { batch, .. }): (u32, Publishing),
 ) -> anyhow::Result<f64> {
     let (warm_up, rows) = rows.split_at(warm_up as usize);
     let share = warm_up.len().div_ceil(publishers.len()).max(1);
@@ -125,7 +144,7 @@ async fn relay<D: Database, B: Broker>(
     broker: &B,
     topic: &str,
     rows: &[Outgoing],
-    (warm_up, batch): (u32, usize),
+    (warm_up, publishing): (u32, Publishing),
 ) -> anyhow::Result<f64> {
     db.empty_outbox().await?;
     let mut writer = Writer::new(db.store());
@@ -133,7 +152,10 @@ async fn relay<D: Database, B: Broker>(
         writer.emit(rows).await?;
     }
     db.settle_outbox().await?;
-    let relay = Relay::new(db.store().clone(), broker.sink(topic)).bounds(|bounds| bounds.batch_messages_max = batch);
+    let relay = Relay::new(db.store().clone(), broker.sink(topic)).bounds(|bounds| {
+        bounds.workers = publishing.publishers;
+        bounds.batch_messages_max = publishing.batch;
+    });
     let stats = relay.stats();
     let reach = async |published: u64| {
         while stats.snapshot().published < published {
