@@ -21,11 +21,27 @@ pub(crate) fn read<C: Parser>() -> Result<C, ExitCode> {
             let _ = error.print();
             ExitCode::from(2)
         }
+        ErrorKind::InvalidSubcommand if let Some(says) = not_yet(std::env::args().nth(1).as_deref()) => {
+            fault::told(&fault::fault(Code::CommandLine, says))
+        }
         _ => {
             let meant = meant(&C::command(), std::env::args().skip(1));
             fault::told(&fault::fault(Code::CommandLine, one_line(&error, &meant)))
         }
     })
+}
+
+/// Verbs that are planned, for those who have read of them.
+fn not_yet(word: Option<&str>) -> Option<String> {
+    let (what, verb) = match word? {
+        word @ ("effect" | "effects") => ("effects outside the store are", word),
+        word @ ("saga" | "sagas") => ("sagas are", word),
+        word @ ("projection" | "projections") => ("projections are", word),
+        word @ ("key" | "keys") => ("keys of HTTP requests are", word),
+        word @ "console" => ("the console is", word),
+        _ => return None,
+    };
+    Some(format!("{what} not built yet, so there is no `oncebox {verb}`; see `oncebox --help` for what there is"))
 }
 
 /// The first paragraph of what clap says, its tip, and where to read more. Without what stands between `//` and `@` of an

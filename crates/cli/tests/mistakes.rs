@@ -77,6 +77,10 @@ async fn a_wrong_command_line_is_one_line_and_two() {
         let said = wrong(folder, words, 2, "OB0101");
         assert!(said.contains("--help`") || said.contains("`oncebox explain`") || said.contains("audit"), "{said}");
     }
+    for verb in ["effect", "saga", "projection", "key", "console"] {
+        let said = wrong(folder, &[verb, "list"], 2, "OB0101");
+        assert!(said.contains(&format!("not built yet, so there is no `oncebox {verb}`")), "{said}");
+    }
     let said = wrong(folder, &["parked", "list", "invoices", "--limt", "3"], 2, "OB0101");
     assert!(said.contains("'--limit'") && said.contains("`oncebox parked list --help`"), "{said}");
 }

@@ -216,6 +216,7 @@ fn read(root: &Table<'_>) -> Option<Pipeline> {
     let traces = root.field("traces").and_then(|field| traces::read(&field));
     for (name, what) in [
         ("console", "the console"),
+        ("effect", "effects"),
         ("projection", "projections"),
         ("saga", "sagas"),
         ("http", "keys of HTTP requests"),
