@@ -136,6 +136,22 @@ fn each_mistake_is_told_with_its_line_and_what_to_do() {
 }
 
 #[test]
+fn sections_that_are_planned_are_refused_with_a_word_of_their_own() {
+    let sections = [
+        ("effect", "effects"),
+        ("saga", "sagas"),
+        ("projection", "projections"),
+        ("http", "keys of HTTP requests"),
+        ("console", "the console"),
+    ];
+    for (name, what) in sections {
+        let said = read(&format!("{GOOD}\n[{name}]\nx = 1\n")).unwrap_err();
+        let expected = format!("`{name}` in the file: {what} can't be run from a file yet; leave it out");
+        assert!(said.len() == 1 && said[0].ends_with(&expected), "{said:#?}");
+    }
+}
+
+#[test]
 fn all_mistakes_are_told_at_once_in_the_order_of_their_lines() {
     let bad = GOOD.replace("sqlite:", "sqlight:").replace("200ms", "soon").replace("expect = 1", "expect = -1");
     let said = read(&bad).unwrap_err();
