@@ -99,8 +99,7 @@ async fn a_check_starts_nothing() {
 
 /// Runs until `held` is as it should be, and kills it ten times on the way.
 async fn killed(folder: &Path, count: i64, held: impl AsyncFn() -> Held) {
-    let random = fastrand::Rng::with_seed(7);
-    let mut random = random;
+    let mut random = fastrand::Rng::with_seed(7);
     for _ in 0..10 {
         let mut child = running(folder).await;
         let before = held().await.0;
@@ -162,10 +161,10 @@ async fn ten_kills_lose_and_double_nothing_on_postgres_and_rabbitmq() {
     sqlx::raw_sql(AssertSqlSafe(format!("drop database {name} with (force)"))).execute(&mut db).await.unwrap();
 }
 
-/// `ONCEBOX_TEST_PIPELINE_MESSAGES` makes it as long as you like.
+/// `ONCEBOX_TEST_PIPELINE_MESSAGES` makes it as long or as short as you like.
 #[cfg(feature = "brokers")]
 fn server_count() -> i64 {
-    std::env::var("ONCEBOX_TEST_PIPELINE_MESSAGES").ok().map_or(3000, |count| count.parse().unwrap())
+    std::env::var("ONCEBOX_TEST_PIPELINE_MESSAGES").ok().map_or(100_000, |count| count.parse().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -286,7 +286,12 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
         }
         tokio::select! {
             biased;
-            () = &mut shutdown => tracing::info!(consumer = %self.name, "shutdown asked for; finishing what is in hand"),
+            () = &mut shutdown => {
+                // Once for the consumer, not once for each of its parts.
+                if self.flow == Flow::Main {
+                    tracing::info!(consumer = %self.name, "shutdown asked for; finishing what is in hand");
+                }
+            }
             () = self.stopping() => {}
             // None of them ends before it is told to, unless it broke down: then its messages have nobody.
             Some(Err(error)) = tasks.join_next() => self.fail(format!("one of its tasks broke down: {error}")),
