@@ -96,6 +96,7 @@ pub struct Pass {
     bounds: RetentionBounds,
     from: Option<Place>,
     limit: usize,
+    archive: bool,
     deleted: u64,
     horizon: Option<Timestamp>,
 }
@@ -104,7 +105,15 @@ impl Pass {
     /// Over what was handled before `older_than`, by the store's clock.
     pub fn new(consumer: ConsumerId, older_than: Timestamp, bounds: RetentionBounds) -> Self {
         let limit = bounds.step_max.div_ceil(4).max(1);
-        Self { consumer, older_than, bounds, from: Some(Place::default()), limit, deleted: 0, horizon: None }
+        let from = Some(Place::default());
+        Self { consumer, older_than, bounds, from, limit, archive: false, deleted: 0, horizon: None }
+    }
+
+    /// Whether the keys of what it deletes go into the [archive](crate::archive).
+    #[must_use]
+    pub fn archiving(mut self, archive: bool) -> Self {
+        self.archive = archive;
+        self
     }
 
     /// From now on it works for this share of the time, in percent.
@@ -117,7 +126,7 @@ impl Pass {
         let left = self.bounds.pass_max.saturating_sub(self.deleted);
         let limit = self.limit.min(usize::try_from(left).unwrap_or(usize::MAX));
         let from = self.from.filter(|_| limit > 0)?;
-        Some(Expiry { consumer: self.consumer, older_than: self.older_than, from, limit })
+        Some(Expiry { consumer: self.consumer, older_than: self.older_than, from, limit, archive: self.archive })
     }
 
     /// Its last step was committed and took so long. Answers how long to rest.
