@@ -106,6 +106,9 @@ async fn a_plan_shows_what_goes_and_what_stays() {
     assert_eq!(
         fields,
         [
+            "archived_bytes",
+            "archived_keys",
+            "checkpoint",
             "complaint",
             "consumer",
             "counted",

@@ -58,6 +58,8 @@ pub trait Archives {
 /// When a record was handled that is archived: between these times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Archived {
+    /// Whose record it was: the consumer's own, or one that consumers share.
+    pub consumer: ConsumerId,
     /// Not before.
     pub first_at: Timestamp,
     /// Not after.

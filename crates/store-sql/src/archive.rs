@@ -63,7 +63,7 @@ impl<D: Dialect> Archives for SqlTx<D> {
                 let blocks = bounded(patience, call.fetch(db)).await?;
                 let is_last = blocks.len() < BLOCKS_READ;
                 for row in blocks {
-                    let (id, at, block) = read(row)?;
+                    let (id, at, block) = read(row, *owner)?;
                     after = id;
                     look(&mut found, &hashes, &block, at)?;
                 }
@@ -94,10 +94,10 @@ impl<D: Dialect> Archives for SqlTx<D> {
     }
 }
 
-fn read(mut row: Row) -> Result<(i64, Archived, Bytes), StoreError> {
+fn read(mut row: Row, consumer: ConsumerId) -> Result<(i64, Archived, Bytes), StoreError> {
     let (id, first_at, last_at) = (row.int()?, row.time()?, row.time()?);
     if row.int::<i16>()? != SCHEME {
         return Err(corrupt("a block of the archive that this version does not know how to read"));
     }
-    Ok((id, Archived { first_at, last_at }, row.bytes()?))
+    Ok((id, Archived { consumer, first_at, last_at }, row.bytes()?))
 }

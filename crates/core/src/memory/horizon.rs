@@ -27,7 +27,6 @@ pub(super) struct Horizons {
 /// The keys of one step.
 #[derive(Clone, Debug)]
 struct Block {
-    consumer: ConsumerId,
     at: Archived,
     hashes: Vec<u8>,
 }
@@ -88,7 +87,7 @@ impl Consumers for MemoryTx {
         let deleted = old.len() as u64;
         if let (true, Some(first_at), Some(last_at)) = (archive, times().min(), times().max()) {
             let hashes = block(old.iter().map(|((_, key), _)| KeyHash::of(key)).collect());
-            let added = Block { consumer, at: Archived { first_at, last_at }, hashes };
+            let added = Block { at: Archived { consumer, first_at, last_at }, hashes };
             db.change(move |state| {
                 state.horizons.archive.push(added);
                 Box::new(|state: &mut State| drop(state.horizons.archive.pop()))
@@ -155,9 +154,11 @@ impl Archives for MemoryTx {
         let hashes: Vec<KeyHash> = keys.iter().map(KeyHash::of).collect();
         let mut found = vec![None; keys.len()];
         let places = [Some(consumer), state.consumers.get("*").copied()];
-        for block in &state.horizons.archive {
-            if places.contains(&Some(block.consumer)) && block.at.last_at >= since {
-                look(&mut found, &hashes, &block.hashes, block.at)?;
+        for place in places.into_iter().flatten() {
+            for block in &state.horizons.archive {
+                if block.at.consumer == place && block.at.last_at >= since {
+                    look(&mut found, &hashes, &block.hashes, block.at)?;
+                }
             }
         }
         Ok(found)
@@ -166,7 +167,7 @@ impl Archives for MemoryTx {
     async fn archive_size(&mut self, consumer: ConsumerId) -> Result<ArchiveSize, StoreError> {
         let state = self.usable("measure the archive")?.state();
         let mut size = ArchiveSize::default();
-        for block in state.horizons.archive.iter().filter(|block| block.consumer == consumer) {
+        for block in state.horizons.archive.iter().filter(|block| block.at.consumer == consumer) {
             size.keys += (block.hashes.len() / crate::archive::HASH_BYTES) as u64;
             size.bytes += block.hashes.len() as u64;
             size.oldest = Some(size.oldest.map_or(block.at.first_at, |oldest| oldest.min(block.at.first_at)));
@@ -179,7 +180,7 @@ impl Archives for MemoryTx {
         let all = db.state().horizons.archive.clone();
         let mut removed = 0;
         let is_kept = |block: &Block| {
-            let goes = block.consumer == consumer && block.at.last_at < before && removed < max;
+            let goes = block.at.consumer == consumer && block.at.last_at < before && removed < max;
             removed += usize::from(goes);
             !goes
         };

@@ -29,6 +29,18 @@ pub const RETENTION_MONEY: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 /// How long replays are kept that came to their end.
 pub const REPLAYS_KEPT: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
+/// Blocks of the [archive](crate::archive) that one step removes, at most: each holds the keys of a step, 12 kB or so.
+pub const ARCHIVE_STEP_MAX: usize = 100;
+
+/// For how long the keys of records that are gone stay in the [archive](crate::archive).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArchiveKept {
+    /// As long as the store lives.
+    ForEver,
+    /// For so long after they were handled.
+    For(Duration),
+}
+
 /// A smaller step is not worth its transaction.
 const STEP_MIN: usize = 50;
 
