@@ -29,6 +29,10 @@ pub const SCHEME: i16 = 1;
 /// The length of a hash.
 pub const HASH_BYTES: usize = 12;
 
+/// A block holds so many keys at most. PostgreSQL keeps it in six pieces of 1,996 bytes; two keys more would begin a seventh
+/// and cost as much as a hundred and fifty.
+pub const BLOCK_KEYS_MAX: usize = 998;
+
 /// So many blocks are read at a time by whoever looks a key up: at a thousand keys each, less than a megabyte.
 pub const BLOCKS_READ: usize = 64;
 

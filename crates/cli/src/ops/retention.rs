@@ -12,7 +12,7 @@ use oncebox_pipeline::retention::{Kept, Span, held_against_ways_back};
 use serde_json::json;
 
 use super::table::Table;
-use super::{At, By, confirm, on_store};
+use super::{At, By, confirm, count, on_store};
 use crate::fault::fault;
 
 /// How old records go, and what stays.
@@ -205,9 +205,8 @@ fn text(plans: &[RetentionPlan], chosen: &[Chosen]) -> String {
     }
     for plan in plans {
         if plan.archived_keys > 0 {
-            let (keys, bytes) = (plan.archived_keys, plan.archived_bytes);
-            text +=
-                &format!("{}: {keys} keys of records that are gone are archived, in {bytes} bytes\n", plan.consumer);
+            let (keys, bytes) = (count(plan.archived_keys, "key"), plan.archived_bytes);
+            text += &format!("{}: the archive has {keys} of records that are gone, in {bytes} bytes\n", plan.consumer);
         }
         if let Some(checkpoint) = plan.checkpoint {
             text += &format!("{}: nothing made before its checkpoint, {checkpoint:.0}, is replayed\n", plan.consumer);
@@ -228,10 +227,12 @@ fn told(done: &[RetentionDone]) -> String {
     for one in done {
         let horizon = one.horizon.map_or_else(String::new, |at| format!("; its horizon is {at:.0}"));
         let more = if one.cut_short { "; there may be more, run it again" } else { "" };
-        let archived = if one.archived { ", their keys archived" } else { "" };
-        text += &format!("{}: {} records removed{archived}{horizon}{more}\n", one.consumer, one.deleted);
+        let archived = if one.archived { ", keys archived" } else { "" };
+        let removed = count(one.deleted, "record");
+        text += &format!("{}: {removed} removed{archived}{horizon}{more}\n", one.consumer);
         if one.received > 0 {
-            text += &format!("{}: {} processed messages of stored mode removed\n", one.consumer, one.received);
+            let removed = count(one.received, "processed message");
+            text += &format!("{}: {removed} of stored mode removed\n", one.consumer);
         }
     }
     if done.is_empty() { "nothing to remove\n".to_owned() } else { text }

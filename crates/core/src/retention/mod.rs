@@ -16,6 +16,7 @@ use std::time::Duration;
 
 pub use pace::{Pace, Round};
 
+use crate::archive::BLOCK_KEYS_MAX;
 use crate::horizon::{Expired, Expiry, Place};
 use crate::store::ConsumerId;
 use crate::time::Timestamp;
@@ -136,7 +137,8 @@ impl Pass {
     /// The next step; `None`: the pass is over.
     pub fn next(&self) -> Option<Expiry> {
         let left = self.bounds.pass_max.saturating_sub(self.deleted);
-        let limit = self.limit.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let step_max = if self.archive { self.limit.min(BLOCK_KEYS_MAX) } else { self.limit };
+        let limit = step_max.min(usize::try_from(left).unwrap_or(usize::MAX));
         let from = self.from.filter(|_| limit > 0)?;
         Some(Expiry { consumer: self.consumer, older_than: self.older_than, from, limit, archive: self.archive })
     }
@@ -186,6 +188,15 @@ mod tests {
 
     fn pass(bounds: RetentionBounds) -> Pass {
         Pass::new(ConsumerId(1), Timestamp::UNIX_EPOCH, bounds)
+    }
+
+    #[test]
+    fn a_step_that_archives_fills_one_block_at_most() {
+        let bounds = RetentionBounds { step_max: 10_000, ..RetentionBounds::default() };
+        for (archive, limit) in [(true, 998), (false, 2_500)] {
+            let step = pass(bounds).archiving(archive).next().unwrap();
+            assert_eq!((step.archive, step.limit), (archive, limit));
+        }
     }
 
     #[test]
