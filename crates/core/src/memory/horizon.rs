@@ -179,12 +179,12 @@ impl Archives for MemoryTx {
         let db = self.usable("shorten the archive")?;
         let all = db.state().horizons.archive.clone();
         let mut removed = 0;
-        let is_kept = |block: &Block| {
+        let mut is_kept = |block: &Block| {
             let goes = block.at.consumer == consumer && block.at.last_at < before && removed < max;
             removed += usize::from(goes);
             !goes
         };
-        let left: Vec<Block> = all.iter().cloned().filter(is_kept).collect();
+        let left: Vec<Block> = all.iter().filter(|block| is_kept(block)).cloned().collect();
         db.change(move |state| {
             state.horizons.archive = left;
             Box::new(move |state: &mut State| state.horizons.archive = all)
