@@ -119,19 +119,24 @@ async fn a_slow_store_gets_smaller_steps_and_nine_tenths_of_the_time() {
     assert!(took >= worked * 9 && took <= worked * 12, "it worked for {worked:?} of {took:?}");
 }
 
-/// Where a round takes longer than the time between two, the share rises, and only then.
+/// Where a round takes longer than the time between two, it rests less, and only then.
 #[tokio::test(start_paused = true)]
 async fn a_runner_that_falls_behind_works_harder() {
-    for (between, shares) in [(Duration::from_secs(3600), 10..=10), (Duration::from_secs(1), 20..=50)] {
-        let (store, _) = slow_store(1001, Duration::from_millis(40)).await;
+    let step = Duration::from_millis(40);
+    for (between, times, shares) in [(3600, 9..=12, 10..=10), (1, 2..=6, 20..=50)] {
+        let (store, plan) = slow_store(1001, step).await;
         let retention = Retention::new(store).keep("notes", RETENTION).unwrap();
-        let retention = retention.bounds(|bounds| bounds.every = between);
+        let retention = retention.bounds(|bounds| bounds.every = Duration::from_secs(between));
         let stats = retention.stats();
+        let began = tokio::time::Instant::now();
         let done = eventually("most are gone", async || {
             stats.snapshot().get("notes").is_some_and(|progress| progress.deleted > 900)
         });
         retention.run(done).await.unwrap();
-        assert!(shares.contains(&stats.share()), "{} % for a round every {between:?}", stats.share());
+        let worked = step * u32::try_from(plan.count("expire")).unwrap();
+        let took = began.elapsed().div_duration_f64(worked).round() as u32;
+        assert!(times.contains(&took), "it took {took} times the work, for a round every {between} s");
+        assert!(shares.contains(&stats.share()), "{} % for a round every {between} s", stats.share());
     }
 }
 
