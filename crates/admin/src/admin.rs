@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use oncebox_core::archive::Archives;
 use oncebox_core::audit::{Action, Audits};
-use oncebox_core::horizon::{Consumers, KnownConsumer};
+use oncebox_core::horizon::{CLOCKS_DIFFER, Consumers, KnownConsumer, is_forgotten};
 use oncebox_core::key::KeyError;
 use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore};
 use oncebox_core::replay::ReplayId;
@@ -17,7 +18,7 @@ use oncebox_core::{
 
 use crate::actor::Actor;
 use crate::error::Error;
-use crate::forecast::Judge;
+use crate::forecast::{Judge, Limits, Said};
 
 /// How long an operator's statement waits for a lock: long enough for a short transaction, short enough for a person.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
@@ -93,8 +94,8 @@ impl<S: QuarantineStore> Admin<S> {
     }
 
     /// A judge that asks the same questions as this set-up.
-    pub(crate) fn judge(&self, horizon: Option<Timestamp>, force: bool) -> Judge<'_> {
-        Judge::new(horizon, force, self.readable.as_deref(), self.versions.as_deref())
+    pub(crate) fn judge(&self, limits: Limits, force: bool) -> Judge<'_> {
+        Judge::new(limits, force, self.readable.as_deref(), self.versions.as_deref())
     }
 
     /// All consumers that were ever registered, with their horizons.
@@ -116,10 +117,36 @@ impl<S: QuarantineStore> Admin<S> {
         Err(Error::NoConsumer { name: name.to_owned(), known })
     }
 
-    /// Where the messages of a consumer are remembered up to, read anew.
-    pub(crate) async fn horizon(tx: &mut S::Tx, consumer: ConsumerId) -> Result<Option<Timestamp>, StoreError> {
-        let consumers = tx.consumers().await?;
-        Ok(consumers.into_iter().find(|known| known.id == consumer).and_then(|known| known.horizon))
+    /// How far back a consumer looks, read anew.
+    pub(crate) async fn limits(tx: &mut S::Tx, consumer: ConsumerId) -> Result<Limits, StoreError> {
+        let known = tx.consumers().await?.into_iter().find(|known| known.id == consumer);
+        Ok(known.map_or_else(Limits::default, |known| Limits { horizon: known.horizon, checkpoint: known.checkpoint }))
+    }
+
+    /// What the store knows of each of these messages. The archive is looked into for those that have no record and may
+    /// have had one: for most pages that is none.
+    pub(crate) async fn said(
+        tx: &mut S::Tx,
+        consumer: ConsumerId,
+        page: &[ParkedRow],
+        limits: Limits,
+    ) -> Result<Vec<Said>, StoreError> {
+        let keys: Vec<Key> = page.iter().map(|row| row.key.clone()).collect();
+        let records = tx.remembered(consumer, &keys).await?;
+        let mut said: Vec<Said> = records.into_iter().map(|record| Said { record, archived: None }).collect();
+        let forgotten = |place: &usize| {
+            let row = &page[*place];
+            said[*place].record.is_none() && row.is_dead() && is_forgotten(row.message.time, limits.horizon)
+        };
+        let places: Vec<usize> = (0..page.len()).filter(forgotten).collect();
+        let Some(oldest) = places.iter().map(|place| page[*place].message.time).min() else { return Ok(said) };
+        // It was handled after it was made, by clocks that may differ.
+        let since = oldest.checked_sub(CLOCKS_DIFFER).unwrap_or(Timestamp::MIN);
+        let keys: Vec<Key> = places.iter().map(|place| keys[*place].clone()).collect();
+        for (place, archived) in places.into_iter().zip(tx.archived(consumer, &keys, since).await?) {
+            said[place].archived = archived;
+        }
+        Ok(said)
     }
 
     pub(crate) async fn begin(&self) -> Result<S::Tx, StoreError> {

@@ -161,14 +161,13 @@ impl<S: QuarantineStore> Admin<S> {
     async fn revive(&self, tx: &mut S::Tx, replay: &mut Replay, max: usize) -> Result<usize, Error> {
         let spec = &replay.spec;
         let filter = Filter::parse(&spec.filter)?;
-        let horizon = Self::horizon(tx, spec.consumer).await?;
-        let mut judge = self.judge(horizon, spec.force);
+        let limits = Self::limits(tx, spec.consumer).await?;
+        let mut judge = self.judge(limits, spec.force);
         let page = tx.page(spec.consumer, replay.cursor, PAGE).await?;
         if page.is_empty() {
             replay.cursor = spec.until;
         }
-        let keys: Vec<_> = page.iter().map(|row| row.key.clone()).collect();
-        let said = tx.remembered(spec.consumer, &keys).await?;
+        let said = Self::said(tx, spec.consumer, &page, limits).await?;
         let mut chosen = Vec::new();
         for (row, said) in page.iter().zip(said) {
             if chosen.len() == max {

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::admin::Admin;
 use crate::error::Error;
-use crate::forecast::Forecast;
+use crate::forecast::{Forecast, Limits};
 use crate::meant::Meant;
 
 /// What a dry run found.
@@ -104,7 +104,7 @@ impl<S: QuarantineStore> Admin<S> {
     ) -> Result<DryRunReport, Error> {
         let mut report = DryRunReport::default();
         let consumer = meant.consumer.name.as_str();
-        let mut judge = self.judge(None, force);
+        let mut judge = self.judge(Limits::default(), force);
         let (mut after, mut ran) = (0, 0);
         while let Some(page) = self.page_to_judge(meant, &mut after, &mut judge).await? {
             for (row, said) in page {
@@ -130,7 +130,7 @@ impl<S: QuarantineStore> Admin<S> {
                     DryRan::Moving => {
                         let forecast = if forecast.runs() { Forecast::Moving } else { forecast };
                         *report.not_run.entry(forecast).or_default() += 1;
-                        (DryRunResult::NotRun, judge.sentence(&row, forecast, consumer))
+                        (DryRunResult::NotRun, judge.sentence(&row, forecast, said, consumer))
                     }
                     found => report.add(&row, found),
                 };

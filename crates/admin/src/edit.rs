@@ -5,9 +5,11 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use oncebox_core::archive::Archives;
+use oncebox_core::horizon::is_forgotten;
 use oncebox_core::parked::{Cause, Park, Verdict, Waits};
 use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore, Superseded};
-use oncebox_core::{Message, MessageId};
+use oncebox_core::{Message, MessageId, Timestamp};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -59,8 +61,19 @@ impl<S: QuarantineStore> Admin<S> {
         if !old.is_dead() {
             return Err(Error::NotDead { verb: "edit", row });
         }
+        let limits = Self::limits(&mut tx, old.consumer).await?;
+        if let Some(checkpoint) = limits.checkpoint.filter(|checkpoint| old.message.time < *checkpoint) {
+            return Err(Error::BeforeCheckpoint { row, made_at: old.message.time, checkpoint });
+        }
         let message = self.edited(&old.message, payload);
         let park = self.identified(&old, message)?;
+        if is_forgotten(park.message.time, limits.horizon) {
+            // There is no record to find it by, and the archive knows that there was one.
+            let archived = tx.archived(old.consumer, std::slice::from_ref(&park.key), Timestamp::MIN).await?;
+            if archived.iter().any(Option::is_some) {
+                return Err(Error::KeyTaken { row });
+            }
+        }
         let difference = difference(&old.message.payload, &after);
         let id = park.message.id.as_ref().map(|id| id.as_str().to_owned()).unwrap_or_default();
         let supersedes = old.message.id.as_ref().map(|id| id.as_str().to_owned());

@@ -2,7 +2,7 @@
 
 use oncebox_core::key::KeyError;
 use oncebox_core::replay::{ReplayId, ReplayState};
-use oncebox_core::{Code, StoreError};
+use oncebox_core::{Code, StoreError, Timestamp};
 
 use crate::filter::FilterError;
 
@@ -103,6 +103,42 @@ pub enum Error {
         /// Which message.
         row: i64,
     },
+    /// A message is older than the checkpoint of its consumer.
+    #[error(
+        "cannot edit message {row}: it was made at {made_at}, and nothing from before the checkpoint at {checkpoint} is \
+         replayed; discard it, or have its producer send a new one"
+    )]
+    BeforeCheckpoint {
+        /// Which message.
+        row: i64,
+        /// When it was made.
+        made_at: Timestamp,
+        /// The checkpoint.
+        checkpoint: Timestamp,
+    },
+    /// A checkpoint never goes back.
+    #[error("cannot set the checkpoint of {consumer} to {asked}: it is at {is} already, and never goes back")]
+    CheckpointBack {
+        /// Whose.
+        consumer: String,
+        /// What was asked for.
+        asked: Timestamp,
+        /// Where it is.
+        is: Timestamp,
+    },
+    /// Consumers would not see the checkpoint.
+    #[error(
+        "cannot set the checkpoint of {consumer} to {asked}: it is {now} for the store, and a checkpoint lies an hour back \
+         at least, because messages may be on their way"
+    )]
+    CheckpointYoung {
+        /// Whose.
+        consumer: String,
+        /// What was asked for.
+        asked: Timestamp,
+        /// What time it is for the store.
+        now: Timestamp,
+    },
     /// A message is not dead, so that it may be tried at any moment.
     #[error("cannot {verb} message {row}: it is not dead; wait until its retries have ended")]
     NotDead {
@@ -131,6 +167,7 @@ impl Error {
         match self {
             Self::Filter(_) => Code::Filter,
             Self::Actor { .. } | Self::ReplayOption { .. } | Self::NoteTooLong(_) => Code::CommandLine,
+            Self::CheckpointBack { .. } | Self::CheckpointYoung { .. } => Code::CommandLine,
             Self::NoConsumer { .. } => Code::NoConsumer,
             Self::NoRow(_) => Code::NoParked,
             Self::NoOutboxRow(_) => Code::NoRow,
@@ -138,9 +175,11 @@ impl Error {
             Self::NoReplay(_) => Code::NoReplay,
             Self::ReplayState { .. } => Code::ReplayState,
             Self::NothingToReplay { .. } => Code::NothingToReplay,
-            Self::NotJson { .. } | Self::NoKey { .. } | Self::OtherIdentity { .. } | Self::KeyTaken { .. } => {
-                Code::CannotEdit
-            }
+            Self::NotJson { .. }
+            | Self::NoKey { .. }
+            | Self::OtherIdentity { .. }
+            | Self::KeyTaken { .. }
+            | Self::BeforeCheckpoint { .. } => Code::CannotEdit,
             Self::NotDead { .. } => Code::NotDead,
             Self::Output(_) => Code::FileUnusable,
             Self::Unknown(_) => Code::CommitUnknown,

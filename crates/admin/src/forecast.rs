@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use oncebox_core::archive::Archived;
 use oncebox_core::quarantine::{ParkedRow, Remembered};
 use oncebox_core::versions::VersionPolicy;
 use oncebox_core::{Class, Message, OutcomeKind, Timestamp, horizon};
@@ -31,6 +32,10 @@ pub enum Forecast {
     Conflict,
     /// Nobody knows whether it was applied: its consumer has forgotten that time. Refused unless forced.
     TooOld,
+    /// It was applied, and only the archive of its consumer knows. Refused, also if forced.
+    Archived,
+    /// It was made before the checkpoint of its consumer. Refused, also if forced.
+    BeforeCheckpoint,
     /// An effect outside the store may have happened. Refused unless forced.
     EffectUnknown,
     /// Today's handler can't read it: refused.
@@ -41,7 +46,7 @@ pub enum Forecast {
 
 impl Forecast {
     /// All of them, in the order in which a plan lists them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::WillApply,
         Self::AlreadyApplied,
         Self::SameVersion,
@@ -50,6 +55,8 @@ impl Forecast {
         Self::HeldUp,
         Self::Conflict,
         Self::TooOld,
+        Self::Archived,
+        Self::BeforeCheckpoint,
         Self::EffectUnknown,
         Self::Unreadable,
         Self::Moving,
@@ -66,6 +73,8 @@ impl Forecast {
             Self::HeldUp => "held_up",
             Self::Conflict => "conflict",
             Self::TooOld => "too_old",
+            Self::Archived => "archived",
+            Self::BeforeCheckpoint => "before_checkpoint",
             Self::EffectUnknown => "effect_unknown",
             Self::Unreadable => "unreadable",
             Self::Moving => "moving",
@@ -78,9 +87,27 @@ impl Forecast {
     }
 }
 
+/// What the store knows of one message.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Said {
+    /// What its record says.
+    pub(crate) record: Option<Remembered>,
+    /// When it was handled, where it has no record and is in the archive.
+    pub(crate) archived: Option<Archived>,
+}
+
+/// How far back a consumer looks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Limits {
+    /// Up to when its records are gone.
+    pub(crate) horizon: Option<Timestamp>,
+    /// What was made before this is not replayed.
+    pub(crate) checkpoint: Option<Timestamp>,
+}
+
 /// What the answer depends on, beside the message.
 pub(crate) struct Judge<'j> {
-    pub(crate) horizon: Option<Timestamp>,
+    pub(crate) limits: Limits,
     pub(crate) force: bool,
     readable: Option<&'j Readable>,
     versions: Option<&'j dyn VersionPolicy>,
@@ -90,12 +117,12 @@ pub(crate) struct Judge<'j> {
 
 impl<'j> Judge<'j> {
     pub(crate) fn new(
-        horizon: Option<Timestamp>,
+        limits: Limits,
         force: bool,
         readable: Option<&'j Readable>,
         versions: Option<&'j dyn VersionPolicy>,
     ) -> Self {
-        Self { horizon, force, readable, versions, held: HashSet::new() }
+        Self { limits, force, readable, versions, held: HashSet::new() }
     }
 
     /// Why today's consumer can't read a message.
@@ -105,7 +132,7 @@ impl<'j> Judge<'j> {
     }
 
     /// Judges the next message, in the order in which they were parked; `is_meant`: the replay would touch it.
-    pub(crate) fn next(&mut self, row: &ParkedRow, is_meant: bool, said: Option<Remembered>) -> Forecast {
+    pub(crate) fn next(&mut self, row: &ParkedRow, is_meant: bool, said: Said) -> Forecast {
         let held = row.is_held_up || row.holds_up().is_some_and(|key| self.held.contains(key));
         let alone = self.alone(row, said);
         let forecast = if held && alone.runs() { Forecast::HeldUp } else { alone };
@@ -121,20 +148,25 @@ impl<'j> Judge<'j> {
     }
 
     /// Judges a message whatever stands before it.
-    fn alone(&self, row: &ParkedRow, said: Option<Remembered>) -> Forecast {
+    fn alone(&self, row: &ParkedRow, said: Said) -> Forecast {
         if !row.is_dead() {
             return Forecast::Moving;
+        }
+        if self.limits.checkpoint.is_some_and(|checkpoint| row.message.time < checkpoint) {
+            return Forecast::BeforeCheckpoint;
         }
         if self.unreadable(&row.message).is_some() {
             return Forecast::Unreadable;
         }
-        match said {
+        match said.record {
             // Its own record: whatever its age, nobody has applied it.
             Some(said) if said.outcome == OutcomeKind::Parked && row.owns_record => {}
             Some(said) if said.outcome == OutcomeKind::Parked || !said.fingerprint.agrees_with(row.fingerprint) => {
                 return Forecast::Conflict;
             }
             Some(_) => return Forecast::AlreadyApplied,
+            // Whoever forces it says that it was not applied, and is wrong.
+            None if said.archived.is_some() => return Forecast::Archived,
             None if self.is_forgotten(row) && !self.force => return Forecast::TooOld,
             None => {}
         }
@@ -142,11 +174,11 @@ impl<'j> Judge<'j> {
     }
 
     fn is_forgotten(&self, row: &ParkedRow) -> bool {
-        horizon::is_forgotten(row.message.time, self.horizon)
+        horizon::is_forgotten(row.message.time, self.limits.horizon)
     }
 
     /// The answer as a sentence about this message.
-    pub(crate) fn sentence(&self, row: &ParkedRow, forecast: Forecast, consumer: &str) -> String {
+    pub(crate) fn sentence(&self, row: &ParkedRow, forecast: Forecast, said: Said, consumer: &str) -> String {
         let message = row.message.label();
         match forecast {
             Forecast::WillApply => format!("message {message} will be applied"),
@@ -169,10 +201,26 @@ impl<'j> Judge<'j> {
                 "message {message} is refused: another message was handled under its key; edit it or discard it"
             ),
             Forecast::TooOld => {
-                let horizon = self.horizon.map_or_else(String::new, |horizon| horizon.to_string());
+                let horizon = self.limits.horizon.map_or_else(String::new, |horizon| horizon.to_string());
                 format!(
                     "message {message} is refused: it was made at {}, and {consumer} has deleted its records up to \
                      {horizon}, so nobody can tell whether it was applied; force it if you know that it was not",
+                    row.message.time
+                )
+            }
+            Forecast::Archived => {
+                let between = said.archived.map(|at| format!(" between {} and {}", at.first_at, at.last_at));
+                format!(
+                    "message {message} is refused: it was applied (archived): a record under its key was handled{}, and \
+                     only its key is kept; discard it, or have its producer send a new one",
+                    between.unwrap_or_default()
+                )
+            }
+            Forecast::BeforeCheckpoint => {
+                let checkpoint = self.limits.checkpoint.map_or_else(String::new, |at| at.to_string());
+                format!(
+                    "message {message} is refused: it was made at {}, and {consumer} has a checkpoint at {checkpoint}: \
+                     nothing from before it is replayed, also by force; discard it, or have its producer send a new one",
                     row.message.time
                 )
             }

@@ -33,6 +33,7 @@
 
 mod actor;
 mod admin;
+mod checkpoint;
 mod discard;
 mod drive;
 mod dry_run;
@@ -57,6 +58,7 @@ mod view;
 
 pub use actor::Actor;
 pub use admin::{Admin, Identify, Readable};
+pub use checkpoint::Checkpoint;
 pub use discard::Acted;
 pub use drive::DriveOptions;
 pub use dry_run::{DryRunReport, DryRunResult, DryRunStep, FailedFor};
@@ -66,11 +68,11 @@ pub use filter::{Filter, FilterError};
 pub use forecast::Forecast;
 pub use groups::Group;
 pub use journal::AuditView;
-pub use life::{Deeds, Life, LifeAt, QueuedView, RecordView, Sought};
+pub use life::{ArchivedView, Deeds, Life, LifeAt, QueuedView, RecordView, Sought};
 pub use meant::Meant;
 pub use outbox::{OutboxListing, OutboxView, WhichRows};
 pub use plan::{Plan, Planned};
 pub use replay::{ReplayOptions, ReplayView};
-pub use retention::{RetentionDone, RetentionPlan};
+pub use retention::{Removal, RetentionDone, RetentionPlan};
 pub use status::{ConsumerStatus, LaneStatus, ProcessStatus, RelayStatus, Status};
 pub use view::ParkedView;

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use oncebox_core::archive::Archives;
 use oncebox_core::audit::{AuditEntry, Audits};
 use oncebox_core::horizon::{Consumers, KnownConsumer};
 use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore};
@@ -98,9 +99,26 @@ pub struct LifeAt {
     pub records: Vec<RecordView>,
     /// What is parked.
     pub parked: Vec<ParkedView>,
+    /// What the archive knows of a record that is gone.
+    pub archived: Option<ArchivedView>,
     /// Up to when its records were deleted; `None`: none ever was.
     #[serde(serialize_with = "maybe_time")]
     pub horizon: Option<Timestamp>,
+    /// What was made before this is not replayed; `None`: it has no checkpoint.
+    #[serde(serialize_with = "maybe_time")]
+    pub checkpoint: Option<Timestamp>,
+}
+
+/// A record that is gone, and whose key is archived. It was handled between these times; how it ended is not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ArchivedView {
+    /// Not before.
+    #[serde(serialize_with = "time")]
+    pub first_at: Timestamp,
+    /// Not after.
+    #[serde(serialize_with = "time")]
+    pub last_at: Timestamp,
 }
 
 /// What the inbox remembers of a message.
@@ -192,6 +210,16 @@ impl<S: QuarantineStore + Store<Tx: Trails>> Admin<S> {
         }
         let mut records = tx.trail_records(&sought.all_keys()).await?;
         records.retain(|record| only.is_none_or(|only| record.consumer == only || record.consumer.0 == 0));
+        let consumers =
+            consumers.into_iter().filter(|known| only.is_none_or(|only| known.id == only || known.id.0 == 0));
+        let mut lives = Vec::new();
+        for known in consumers {
+            let mut life = at(&known, &records, &parked);
+            if life.records.is_empty() && known.horizon.is_some() {
+                life.archived = Self::archived_at(&mut tx, &known, &sought.all_keys()).await?;
+            }
+            lives.push(life);
+        }
         let (mut outbox, mut emitted) = (Vec::new(), Vec::new());
         if let Some(id) = &sought.id {
             outbox = tx.trail_outbox(WhichOutbox::Id(id), TRACES_MAX).await?;
@@ -204,25 +232,28 @@ impl<S: QuarantineStore + Store<Tx: Trails>> Admin<S> {
             replays.push(self.show_replay(id).await?);
         }
         let kind = kind(&parked, &queued, &outbox);
-        let consumers = consumers.iter().filter(|known| only.is_none_or(|only| known.id == only || known.id.0 == 0));
-        let consumers: Vec<LifeAt> = consumers
-            .map(|known| at(known, &records, &parked))
-            .filter(|at| at.consumer != "*" || !at.records.is_empty())
-            .collect();
-        let is_known = |at: &LifeAt| !at.records.is_empty() || !at.parked.is_empty();
-        let known = consumers.iter().any(is_known)
+        lives.retain(|at| at.consumer != "*" || !at.records.is_empty() || at.archived.is_some());
+        let is_known = |at: &LifeAt| !at.records.is_empty() || !at.parked.is_empty() || at.archived.is_some();
+        let known = lives.iter().any(is_known)
             || !(queued.is_empty() && outbox.is_empty() && emitted.is_empty() && actions.is_empty());
         Ok(Life {
             known,
             id: sought.id,
             kind,
-            consumers,
+            consumers: lives,
             queued: queued.into_iter().map(QueuedView::new).collect(),
             outbox: outbox.into_iter().map(OutboxView::new).collect(),
             emitted: emitted.into_iter().map(OutboxView::new).collect(),
             replays,
             actions,
         })
+    }
+
+    /// What the archive of one consumer knows of a message under one of these keys.
+    async fn archived_at(tx: &mut S::Tx, known: &KnownConsumer, keys: &[Key]) -> Result<Option<ArchivedView>, Error> {
+        let found = tx.archived(known.id, keys, Timestamp::MIN).await?;
+        let own = found.into_iter().flatten().find(|found| found.consumer == known.id);
+        Ok(own.map(|found| ArchivedView { first_at: found.first_at, last_at: found.last_at }))
     }
 
     /// What operators did to a message: entries that name its id, or the row that it is or was parked in.
@@ -293,7 +324,9 @@ fn at(known: &KnownConsumer, records: &[TrailRecord], parked: &[ParkedRow]) -> L
         consumer: name.to_owned(),
         records: records.collect(),
         parked: parked.map(|row| ParkedView::new(row, name).without_content()).collect(),
+        archived: None,
         horizon: known.horizon,
+        checkpoint: known.checkpoint,
     }
 }
 

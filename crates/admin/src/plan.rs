@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore, Remembered};
+use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore};
 use serde::Serialize;
 
 use crate::admin::{Admin, PAGE};
 use crate::error::Error;
-use crate::forecast::{Forecast, Judge};
+use crate::forecast::{Forecast, Judge, Limits, Said};
 use crate::meant::Meant;
 
 /// What would become of the messages if they were replayed now.
@@ -65,7 +65,7 @@ impl<S: QuarantineStore> Admin<S> {
         let mut plan = Plan::default();
         let consumer = meant.consumer.name.as_str();
         let standings = self.standings(meant, force).await?;
-        let mut judge = self.judge(None, force);
+        let mut judge = self.judge(Limits::default(), force);
         let mut after = 0;
         while let Some(page) = self.page_to_judge(meant, &mut after, &mut judge).await? {
             for (row, said) in page {
@@ -78,7 +78,7 @@ impl<S: QuarantineStore> Admin<S> {
                     judge.stays(&row);
                 }
                 *plan.forecasts.entry(forecast).or_default() += 1;
-                let planned = planned(&row, forecast, judge.sentence(&row, forecast, consumer));
+                let planned = planned(&row, forecast, judge.sentence(&row, forecast, said, consumer));
                 if plan.first_refusal.is_none() && !forecast.runs() {
                     plan.first_refusal = Some(planned.sentence.clone());
                 }
@@ -88,21 +88,20 @@ impl<S: QuarantineStore> Admin<S> {
         Ok(plan)
     }
 
-    /// The next messages with what the inbox remembers of each, for a judge that has seen all before them.
+    /// The next messages with what the store knows of each, for a judge that has seen all before them.
     pub(crate) async fn page_to_judge(
         &self,
         meant: &Meant,
         after: &mut i64,
         judge: &mut Judge<'_>,
-    ) -> Result<Option<Vec<(ParkedRow, Option<Remembered>)>>, Error> {
+    ) -> Result<Option<Vec<(ParkedRow, Said)>>, Error> {
         if *after >= meant.until {
             return Ok(None);
         }
         let mut tx = self.begin().await?;
-        judge.horizon = Self::horizon(&mut tx, meant.consumer.id).await?;
+        judge.limits = Self::limits(&mut tx, meant.consumer.id).await?;
         let mut page = tx.page(meant.consumer.id, *after, PAGE).await?;
-        let keys: Vec<_> = page.iter().map(|row| row.key.clone()).collect();
-        let said = tx.remembered(meant.consumer.id, &keys).await?;
+        let said = Self::said(&mut tx, meant.consumer.id, &page, judge.limits).await?;
         self.end(tx).await;
         let Some(last) = page.last() else { return Ok(None) };
         *after = last.row;

@@ -18,7 +18,7 @@ use oncebox_core::versions::{Standing, VersionPolicy, Versions};
 
 use crate::admin::{Admin, PAGE};
 use crate::error::Error;
-use crate::forecast::Forecast;
+use crate::forecast::{Forecast, Limits};
 use crate::meant::Meant;
 
 /// Where messages will stand when their turn comes; those that are next are left out.
@@ -91,7 +91,7 @@ impl<S: QuarantineStore> Admin<S> {
 
     async fn cast(&self, meant: &Meant, force: bool, policy: &dyn VersionPolicy) -> Result<Cast, Error> {
         let now = self.now();
-        let mut judge = self.judge(None, force);
+        let mut judge = self.judge(Limits::default(), force);
         let mut cast = Cast::default();
         let mut after = 0;
         while let Some(page) = self.page_to_judge(meant, &mut after, &mut judge).await? {

@@ -106,6 +106,9 @@ async fn a_plan_shows_what_goes_and_what_stays() {
     assert_eq!(
         fields,
         [
+            "archived_bytes",
+            "archived_keys",
+            "checkpoint",
             "complaint",
             "consumer",
             "counted",
@@ -220,4 +223,79 @@ async fn killed_at_any_moment_nothing_goes_without_the_horizon_knowing() {
     let mut child = oncebox(folder, &["run"]).stderr(Stdio::null()).spawn().unwrap();
     eventually("all old ones are gone", async || number(&mut open(folder).await, count).await == 1).await;
     child.kill().await.unwrap();
+}
+
+/// Whenever the process dies, a key has its record or is archived.
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_any_moment_every_key_is_in_the_inbox_or_in_the_archive() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut db = store(folder, 40_000).await;
+    std::fs::write(folder.join("oncebox.toml"), FILE.replace("\"30d\"", "\"30d\"\narchive_keys = true")).unwrap();
+    let (count, archived) =
+        ("select count(*) from oncebox_inbox", "select coalesce(sum(keys), 0) from oncebox_archive");
+    for _ in 0..5 {
+        let before = number(&mut db, count).await;
+        let mut child = oncebox(folder, &["run"]).stderr(Stdio::null()).spawn().unwrap();
+        eventually("records go", async || number(&mut open(folder).await, count).await < before).await;
+        child.kill().await.unwrap();
+        let (left, archived) = (number(&mut db, count).await, number(&mut db, archived).await);
+        assert!(left > 1, "it was too fast to be killed on its way");
+        assert_eq!(left + archived, 40_001);
+    }
+    let mut child = oncebox(folder, &["run"]).stderr(Stdio::null()).spawn().unwrap();
+    eventually("all old ones are gone", async || number(&mut open(folder).await, count).await == 1).await;
+    child.kill().await.unwrap();
+    assert_eq!(number(&mut db, archived).await, 40_000);
+    assert_eq!(number(&mut db, "select sum(length(hashes)) from oncebox_archive").await, 480_000, "12 bytes a key");
+    let text = said(folder, &["retention", "plan"]).await;
+    let told = "invoices: the archive has 40000 keys of records that are gone, in 480000 bytes";
+    assert_eq!(text.lines().last(), Some(told), "{text}");
+}
+
+#[tokio::test]
+async fn an_archive_that_would_hold_nothing_is_refused_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let with = |fields: &str| FILE.replace("\"30d\"", &format!("\"30d\"\n{fields}"));
+    for (fields, expected) in [
+        ("archive_for = \"90d\"", "oncebox.toml:9: `archive_for` in [[consumer]] needs `archive_keys = true`"),
+        (
+            "archive_keys = true\narchive_for = \"30d\"",
+            "`archive_for` of consumer `invoices` is 30d, and its records themselves are kept for 30d",
+        ),
+        ("archive_key = true", "did you mean `archive_keys`"),
+    ] {
+        std::fs::write(folder.join("oncebox.toml"), with(fields)).unwrap();
+        let told = complaint(folder, &["run", "--check"]).await;
+        assert!(told.contains(expected), "{fields}: {told}");
+    }
+    std::fs::write(folder.join("oncebox.toml"), with("archive_keys = true\narchive_for = \"400d\"")).unwrap();
+    said(folder, &["run", "--check"]).await;
+}
+
+#[tokio::test]
+async fn a_checkpoint_asks_first_never_goes_back_and_is_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut db = store(folder, 1).await;
+    let at = |time: &'static str| ["retention", "checkpoint", "invoices", "--before", time, "--why", "cut-over"];
+    let refused = complaint(folder, &at("2026-01-02T00:00:00Z")).await;
+    let says = "this would forbid for good to replay what was made for invoices before 2026-01-02T00:00:00Z; say so";
+    assert!(refused.contains(says), "{refused}");
+    assert_eq!(number(&mut db, "select count(*) from oncebox_consumers where checkpoint is not null").await, 0);
+    let text = said(folder, &[&at("2026-01-02T00:00:00Z")[..], &["--yes"]].concat()).await;
+    assert_eq!(text, "invoices: its checkpoint is at 2026-01-02T00:00:00Z\n");
+    for (time, expected) in [
+        ("2026-01-01T00:00:00Z", "it is at 2026-01-02T00:00:00Z already, and never goes back"),
+        ("2999-01-01T00:00:00Z", "a checkpoint lies an hour back at least"),
+    ] {
+        let told = complaint(folder, &[&at(time)[..], &["--yes"]].concat()).await;
+        assert!(told.contains(expected), "{told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+    }
+    let noted = "select count(*) from oncebox_audit where verb = 'retention.checkpoint' and who = 'ada'";
+    assert_eq!(number(&mut db, noted).await, 1);
+    let plan = said(folder, &["retention", "plan"]).await;
+    assert!(plan.contains("invoices: nothing made before its checkpoint, 2026-01-02T00:00:00Z, is replayed"), "{plan}");
 }

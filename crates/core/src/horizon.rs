@@ -62,13 +62,24 @@ pub fn check_age(older_than: Timestamp, now: Timestamp) -> Result<(), StoreError
     Err(StoreError::new(StoreErrorKind::Refused, format!("delete the records from before {older_than}"), why))
 }
 
+/// Refuses a checkpoint that consumers would not see at `now`, the store's own time: they look at it for messages that were
+/// made [a while](LOOK_FROM) ago.
+pub fn check_checkpoint(at: Timestamp, now: Timestamp) -> Result<(), StoreError> {
+    if between(at, now).is_some_and(|age| age >= RETENTION_MIN) {
+        return Ok(());
+    }
+    let why = format!("it is {now}, and a checkpoint lies {} minutes back at least", RETENTION_MIN.as_secs() / 60);
+    Err(StoreError::new(StoreErrorKind::Refused, format!("set a checkpoint at {at}"), why))
+}
+
 /// The consumers on a transaction.
 pub trait Consumers {
     /// All consumers that were ever registered.
     fn consumers(&mut self) -> impl Future<Output = Result<Vec<KnownConsumer>, StoreError>> + Send;
 
-    /// The horizon of one consumer; `None`: none of its records was ever deleted. Read after a claim, it knows of every
-    /// deletion that the claim can have come after.
+    /// How far back one consumer looks: to its horizon, or to its checkpoint where that is later. `None`: none of its
+    /// records was ever deleted, and it has no checkpoint. Read after a claim, it knows of every deletion that the claim
+    /// can have come after.
     fn horizon(&mut self, consumer: ConsumerId) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send;
 
     /// What time it is for the store: records are as old as its clock says.
@@ -76,7 +87,7 @@ pub trait Consumers {
 
     /// Deletes up to `limit` records of what was handled before `older_than`, and moves the horizon with them. Records
     /// of keys under which a message is parked stay, whatever their age. Fails with `Refused` if `older_than` is less
-    /// than [`RETENTION_MIN`] ago.
+    /// than [`RETENTION_MIN`] ago. Where the step says so, their keys go into the [archive](crate::archive) with it.
     ///
     /// It reads a bounded part of the records, from a [place](Place) on, and answers where to go on.
     fn expire(&mut self, step: Expiry) -> impl Future<Output = Result<Expired, StoreError>> + Send;
@@ -87,6 +98,33 @@ pub trait Consumers {
         consumer: ConsumerId,
         older_than: Timestamp,
     ) -> impl Future<Output = Result<OldRecords, StoreError>> + Send;
+
+    /// Deletes what stored mode keeps of messages that were processed long ago, and answers how much. What is not
+    /// processed stays, and so does what has a message parked under its key. Fails with `Refused` as
+    /// [`expire`](Self::expire) does.
+    fn sweep_received(&mut self, sweep: SweepReceived<'_>) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// Forbids for good to apply what was made before `at` and has no record, and to replay what was made before it.
+    /// Answers whether it did; `false`: there is a later checkpoint. Fails with `Refused` if `at` is less than
+    /// [`RETENTION_MIN`] ago.
+    fn set_checkpoint(
+        &mut self,
+        consumer: ConsumerId,
+        at: Timestamp,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+}
+
+/// What stored mode keeps of messages that were processed, to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SweepReceived<'s> {
+    /// Whose.
+    pub consumer: ConsumerId,
+    /// Its name, after which the queue is called that holds them.
+    pub name: &'s ConsumerName,
+    /// Those that were processed before this, by the store's clock.
+    pub older_than: Timestamp,
+    /// How many at most.
+    pub limit: usize,
 }
 
 /// One step of expiry.
@@ -100,12 +138,20 @@ pub struct Expiry {
     pub from: Place,
     /// How many records at most.
     pub limit: usize,
+    /// Whether their keys are archived.
+    pub archive: bool,
 }
 
 impl Expiry {
-    /// The first step of a pass.
+    /// The first step of a pass that archives nothing.
     pub fn first(consumer: ConsumerId, older_than: Timestamp, limit: usize) -> Self {
-        Self { consumer, older_than, from: Place::default(), limit }
+        Self { consumer, older_than, from: Place::default(), limit, archive: false }
+    }
+
+    /// The same, and the keys are archived.
+    #[must_use]
+    pub fn archiving(self) -> Self {
+        Self { archive: true, ..self }
     }
 }
 
@@ -139,6 +185,8 @@ pub struct KnownConsumer {
     pub name: ConsumerName,
     /// The time of its newest deleted record; `None`: none was ever deleted.
     pub horizon: Option<Timestamp>,
+    /// What was made before this is not replayed, whoever asks.
+    pub checkpoint: Option<Timestamp>,
 }
 
 /// What a step of expiry did.
@@ -173,6 +221,16 @@ mod tests {
         assert!(needs_a_look(at(0), now) && needs_a_look(at(1_000_000 - 1_800), now));
         assert!(!needs_a_look(at(1_000_000 - 1_799), now) && !needs_a_look(at(2_000_000), now));
         assert!(LOOK_FROM + CLOCKS_DIFFER < RETENTION_MIN);
+    }
+
+    #[test]
+    fn a_checkpoint_lies_where_consumers_look() {
+        let now = at(1_767_225_600);
+        assert!(check_checkpoint(at(1_767_225_600 - 3_600), now).is_ok());
+        for young in [1_767_225_600 - 3_599, 1_767_225_600 + 3_600] {
+            let refused = check_checkpoint(at(young), now).expect_err("too young");
+            assert_eq!(refused.kind(), StoreErrorKind::Refused);
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //!
 //! Applications depend on `oncebox`; this crate is for those who write a store or a source.
 
+pub mod archive;
 pub mod audit;
 pub mod claim;
 pub mod cloud_events;

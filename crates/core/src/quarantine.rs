@@ -13,10 +13,11 @@
 //! record: whoever is second finds that it no longer says parked, and leaves it. A row that somebody holds at this
 //! moment is passed over, never waited for.
 //!
-//! Its siblings are [`Replays`], [`Audits`] and [`Consumers`]; an operator needs all four.
+//! Its siblings are [`Replays`], [`Audits`], [`Consumers`] and [`Archives`]; an operator needs all five.
 
 use std::future::Future;
 
+use crate::archive::Archives;
 use crate::audit::Audits;
 use crate::error::StoreError;
 use crate::failure::Class;
@@ -34,12 +35,12 @@ use crate::versions::Versions;
 
 /// A store that an operator can work on.
 pub trait QuarantineStore:
-    ConsumerStore + Store<Tx: Parking + Versions + Quarantine + Replays + Audits + Consumers>
+    ConsumerStore + Store<Tx: Parking + Versions + Quarantine + Replays + Audits + Consumers + Archives>
 {
 }
 
 impl<S> QuarantineStore for S where
-    S: OutboxStore + Store<Tx: Parking + Versions + Quarantine + Replays + Audits + Consumers>
+    S: OutboxStore + Store<Tx: Parking + Versions + Quarantine + Replays + Audits + Consumers + Archives>
 {
 }
 

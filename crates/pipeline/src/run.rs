@@ -7,7 +7,7 @@ use std::time::Duration;
 use oncebox::consumer::{Drained, Stats};
 use oncebox::postgres::Postgres;
 use oncebox::relay::RelayStats;
-use oncebox::retention::{Retention, RetentionStats};
+use oncebox::retention::{Retention, RetentionError, RetentionStats};
 use oncebox::sqlite::Sqlite;
 use oncebox::{Code, Consumer, Ended, OrderBy, Relay, Retry, Session, StoreError, Transaction};
 use tokio::sync::watch;
@@ -264,6 +264,7 @@ async fn kept(pipeline: &Pipeline, mistakes: &mut Vec<Mistake>) -> Vec<Kept> {
             Some(says) => mistakes.push(Mistake { line: one.line, says }),
             None => {}
         }
+        mistakes.extend(one.archive_complaint().map(|says| Mistake { line: one.line, says }));
     }
     kept
 }
@@ -273,12 +274,16 @@ fn retention<S: Backend>(pipeline: &Pipeline, kept: &[Kept], store: &S) -> Resul
     if let Some(relay) = pipeline.relay.as_ref().filter(|relay| relay.keep_sent) {
         retention = retention.keep_sent(relay.sent_retention);
     }
+    let refused = |error: RetentionError| RunFileError::Part {
+        part: "retention".to_owned(),
+        reason: error.to_string(),
+        code: Code::RetentionShort,
+    };
     for one in kept.iter().filter(|one| one.unasked.is_none()) {
-        retention = retention.keep(&one.consumer, one.retention).map_err(|error| RunFileError::Part {
-            part: "retention".to_owned(),
-            reason: error.to_string(),
-            code: Code::RetentionShort,
-        })?;
+        retention = retention.keep(&one.consumer, one.retention).map_err(refused)?;
+        if let Some(archive) = one.archive {
+            retention = retention.archive(&one.consumer, archive).map_err(refused)?;
+        }
     }
     Ok(retention)
 }

@@ -1,13 +1,17 @@
 //! Consumers and their horizons; how old records go.
 
 use oncebox_core::error::StoreError;
-use oncebox_core::horizon::{Consumers, Expired, Expiry, HELD_MAX, KnownConsumer, OldRecords, Place, check_age};
+use oncebox_core::horizon::{
+    Consumers, Expired, Expiry, HELD_MAX, KnownConsumer, OldRecords, Place, SweepReceived, check_age, check_checkpoint,
+};
+use oncebox_core::queue::QueueSpec;
 use oncebox_core::store::{ConsumerId, ConsumerName};
 use oncebox_core::time::Timestamp;
 
+use crate::archive;
 use crate::connection::{Call, Connection, Row, corrupt};
 use crate::dialect::Dialect;
-use crate::operator_queries::HorizonQueries;
+use crate::operator_queries::{HorizonQueries, OperatorQueries};
 use crate::transaction::{SqlTx, bounded};
 
 impl<D: Dialect> Consumers for SqlTx<D> {
@@ -18,7 +22,7 @@ impl<D: Dialect> Consumers for SqlTx<D> {
         let read = |mut row: Row| {
             let id = ConsumerId(row.int()?);
             let name = ConsumerName::from_stored(&row.text()?).ok_or_else(|| corrupt("a name that is none"))?;
-            Ok(KnownConsumer { id, name, horizon: row.time_or_null()? })
+            Ok(KnownConsumer { id, name, horizon: row.time_or_null()?, checkpoint: row.time_or_null()? })
         };
         rows.await?.into_iter().map(read).collect()
     }
@@ -40,7 +44,7 @@ impl<D: Dialect> Consumers for SqlTx<D> {
     async fn expire(&mut self, step: Expiry) -> Result<Expired, StoreError> {
         let patience = self.patience();
         let (queries, now, db) = self.parts();
-        bounded(patience, expire(db, &queries.operators.horizon, now, step)).await
+        bounded(patience, expire(db, &queries.operators, now, step)).await
     }
 
     async fn old_records(&mut self, consumer: ConsumerId, older_than: Timestamp) -> Result<OldRecords, StoreError> {
@@ -58,6 +62,27 @@ impl<D: Dialect> Consumers for SqlTx<D> {
             held: row.int()?,
         })
     }
+
+    async fn sweep_received(&mut self, sweep: SweepReceived<'_>) -> Result<u64, StoreError> {
+        let patience = self.patience();
+        let (queries, now, db) = self.parts();
+        let horizon = &queries.operators.horizon;
+        let SweepReceived { consumer, name, older_than, limit } = sweep;
+        check_age(older_than, bounded(patience, store_time(db, horizon, now)).await?)?;
+        let queue = QueueSpec::received(name, false).name;
+        let call = Call::new("remove processed messages", &horizon.sweep_received);
+        let call = call.value(consumer.0).value(queue.as_str()).value(older_than.as_microsecond());
+        bounded(patience, call.value(i64::try_from(limit).unwrap_or(i64::MAX)).execute(db)).await
+    }
+
+    async fn set_checkpoint(&mut self, consumer: ConsumerId, at: Timestamp) -> Result<bool, StoreError> {
+        let patience = self.patience();
+        let (queries, now, db) = self.parts();
+        let horizon = &queries.operators.horizon;
+        check_checkpoint(at, bounded(patience, store_time(db, horizon, now)).await?)?;
+        let call = Call::new("set a checkpoint", &horizon.checkpoint).value(consumer.0).value(at.as_microsecond());
+        Ok(!bounded(patience, call.fetch(db)).await?.is_empty())
+    }
 }
 
 async fn store_time(
@@ -71,26 +96,31 @@ async fn store_time(
 
 async fn expire(
     db: &mut impl Connection,
-    queries: &HorizonQueries,
+    operators: &OperatorQueries,
     now: Option<i64>,
     step: Expiry,
 ) -> Result<Expired, StoreError> {
     let attempted = "delete old records";
-    let Expiry { consumer, older_than, from, limit } = step;
+    let queries = &operators.horizon;
+    let Expiry { consumer, older_than, from, limit, archive } = step;
     check_age(older_than, store_time(db, queries, now).await?)?;
     let call = Call::new(attempted, &queries.expire).value(consumer.0).value(older_than.as_microsecond());
     let deleted = call.value(i64::try_from(limit).unwrap_or(i64::MAX)).value(from.0).fetch(db).await?;
-    let times = deleted.into_iter().map(|mut row| row.int()).collect::<Result<Vec<i64>, _>>()?;
+    let deleted = deleted.into_iter().map(archive::Gone::read).collect::<Result<Vec<_>, _>>()?;
+    let times = || deleted.iter().map(|gone| gone.at);
+    if archive {
+        archive::add(db, &operators.archive, consumer, &deleted).await?;
+    }
     // In the same transaction: no record goes without the horizon knowing.
-    let newest = times.iter().max().copied();
+    let newest = times().max();
     let horizon = match newest {
         Some(newest) => Call::new(attempted, &queries.advance).value(consumer.0).value(newest),
-        None => Call::new(attempted, &queries.read).value(consumer.0),
+        None => Call::new(attempted, &queries.newest_deleted).value(consumer.0),
     };
     let rows = horizon.fetch(db).await?;
     let horizon = rows.into_iter().next().map(|mut row| row.time_or_null()).transpose()?.flatten();
-    let stopped_by_limit = newest.filter(|_| times.len() >= limit);
+    let stopped_by_limit = newest.filter(|_| deleted.len() >= limit);
     let rows = Call::new(attempted, &queries.next).value(from.0).value(stopped_by_limit).fetch(db).await?;
     let next = rows.into_iter().next().map(|mut row| row.int_or_null()).transpose()?.flatten();
-    Ok(Expired { deleted: times.len() as u64, horizon, next: next.map(Place) })
+    Ok(Expired { deleted: deleted.len() as u64, horizon, next: next.map(Place) })
 }

@@ -32,6 +32,7 @@
     allow(dead_code, unused_imports, reason = "without a database there is nobody to use it")
 )]
 
+mod archive;
 mod audit;
 mod claimed;
 mod config;

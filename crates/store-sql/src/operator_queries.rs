@@ -10,6 +10,7 @@ pub(crate) struct OperatorQueries {
     pub(crate) replays: ReplayQueries,
     pub(crate) audit: AuditQueries,
     pub(crate) horizon: HorizonQueries,
+    pub(crate) archive: ArchiveQueries,
     pub(crate) trail: TrailQueries,
 }
 
@@ -57,11 +58,23 @@ pub(crate) struct AuditQueries {
 pub(crate) struct HorizonQueries {
     pub(crate) consumers: Query,
     pub(crate) read: Query,
+    pub(crate) newest_deleted: Query,
     pub(crate) now: Query,
     pub(crate) advance: Query,
     pub(crate) expire: Query,
     pub(crate) next: Query,
     pub(crate) old: Query,
+    pub(crate) sweep_received: Query,
+    pub(crate) checkpoint: Query,
+}
+
+/// See `archive.rs`.
+#[derive(Debug)]
+pub(crate) struct ArchiveQueries {
+    pub(crate) add: Query,
+    pub(crate) read: Query,
+    pub(crate) size: Query,
+    pub(crate) sweep: Query,
 }
 
 /// See `trail.rs`.
@@ -114,11 +127,20 @@ impl OperatorQueries {
             horizon: HorizonQueries {
                 consumers: query(include_str!("queries/postgres/horizon/consumers.sql")),
                 read: query(include_str!("queries/postgres/horizon/read.sql")),
+                newest_deleted: query(include_str!("queries/postgres/horizon/newest_deleted.sql")),
                 now: query(include_str!("queries/postgres/horizon/now.sql")),
                 advance: query(include_str!("queries/postgres/horizon/advance.sql")),
                 expire: query(include_str!("queries/postgres/horizon/expire.sql")),
                 next: query(include_str!("queries/postgres/horizon/next.sql")),
                 old: query(include_str!("queries/postgres/horizon/old.sql")),
+                sweep_received: query(include_str!("queries/postgres/horizon/sweep_received.sql")),
+                checkpoint: query(include_str!("queries/postgres/horizon/checkpoint.sql")),
+            },
+            archive: ArchiveQueries {
+                add: query(include_str!("queries/postgres/archive/add.sql")),
+                read: query(include_str!("queries/postgres/archive/read.sql")),
+                size: query(include_str!("queries/postgres/archive/size.sql")),
+                sweep: query(include_str!("queries/postgres/archive/sweep.sql")),
             },
             trail: TrailQueries {
                 records: query(include_str!("queries/postgres/trail/records.sql")),
@@ -169,11 +191,20 @@ impl OperatorQueries {
             horizon: HorizonQueries {
                 consumers: query(include_str!("queries/sqlite/horizon/consumers.sql")),
                 read: query(include_str!("queries/sqlite/horizon/read.sql")),
+                newest_deleted: query(include_str!("queries/sqlite/horizon/newest_deleted.sql")),
                 now: query(include_str!("queries/sqlite/horizon/now.sql")),
                 advance: query(include_str!("queries/sqlite/horizon/advance.sql")),
                 expire: query(include_str!("queries/sqlite/horizon/expire.sql")),
                 next: query(include_str!("queries/sqlite/horizon/next.sql")),
                 old: query(include_str!("queries/sqlite/horizon/old.sql")),
+                sweep_received: query(include_str!("queries/sqlite/horizon/sweep_received.sql")),
+                checkpoint: query(include_str!("queries/sqlite/horizon/checkpoint.sql")),
+            },
+            archive: ArchiveQueries {
+                add: query(include_str!("queries/sqlite/archive/add.sql")),
+                read: query(include_str!("queries/sqlite/archive/read.sql")),
+                size: query(include_str!("queries/sqlite/archive/size.sql")),
+                sweep: query(include_str!("queries/sqlite/archive/sweep.sql")),
             },
             trail: TrailQueries {
                 records: query(include_str!("queries/sqlite/trail/records.sql")),

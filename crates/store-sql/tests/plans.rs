@@ -84,6 +84,15 @@ const PLANS: &[(&str, &str)] = &[
         "oncebox_inbox_processed_at (consumer=? AND processed_at<?)",
     ),
     (include_str!("../src/queries/sqlite/horizon/old.sql"), "USING PRIMARY KEY (consumer=? AND key=?)"),
+    (
+        include_str!("../src/queries/sqlite/horizon/sweep_received.sql"),
+        "oncebox_queue_processed (queue=? AND processed_at>? AND processed_at<?)",
+    ),
+    (include_str!("../src/queries/sqlite/horizon/sweep_received.sql"), "oncebox_parked_once (consumer=? AND key=?)"),
+    (include_str!("../src/queries/sqlite/horizon/sweep_received.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/archive/read.sql"), "oncebox_archive_consumer (consumer=? AND id>?)"),
+    (include_str!("../src/queries/sqlite/archive/size.sql"), "oncebox_archive_consumer (consumer=?)"),
+    (include_str!("../src/queries/sqlite/archive/sweep.sql"), "oncebox_archive_consumer (consumer=?)"),
     (include_str!("../src/queries/sqlite/parked/count_gaps.sql"), "oncebox_parked_gaps (consumer=? AND order_hash=?)"),
     (include_str!("../src/queries/sqlite/parked/wake_gaps.sql"), "oncebox_parked_gaps (consumer=? AND order_hash=?)"),
     (include_str!("../src/queries/sqlite/versions/lock.sql"), "USING PRIMARY KEY (consumer=? AND aggregate=?)"),
@@ -249,5 +258,46 @@ async fn expiry_on_postgres_reads_a_part_of_the_table() {
             assert!(plan.iter().any(|step| step.contains(part)), "{part}\n{plan:#?}");
         }
         assert!(!plan.iter().any(|step| step.contains("Seq Scan on inbox")), "{plan:#?}");
+    }
+}
+
+/// Retention on PostgreSQL finds what stored mode processed, and blocks of the archive, by their indexes.
+#[tokio::test]
+async fn sweeps_on_postgres_use_their_index() {
+    let Some(place) = PostgresPlace::or_skip("sweeps_on_postgres_use_their_index") else { return };
+    drop(place.open().await);
+    place
+        .run(
+            "insert into queues (id, name) values (1, 'received invoices'); \
+             insert into queue (queue, visible_at, processed_at, made_at, made_at_nanos, received_at, key, kind, payload) \
+             select 1, case when n % 2 = 0 then n end, case when n % 2 = 1 then n end, 0, 0, 0, n::text::bytea, 't', 'x' \
+             from generate_series(1, 50000) as n; \
+             insert into archive (consumer, first_at, last_at, keys, scheme, hashes) \
+             select n % 3, n, n, 1, 1, '' from generate_series(1, 50000) as n",
+        )
+        .await;
+    place.run("vacuum analyze queue, archive").await;
+    let mut db = place.connection().await;
+    let plans: [(&str, &str, &[&str]); 4] = [
+        (
+            include_str!("../src/queries/postgres/horizon/sweep_received.sql"),
+            "1, 'received invoices', 1000, 100",
+            &["using queue_processed", "queue_pkey"],
+        ),
+        (include_str!("../src/queries/postgres/archive/read.sql"), "1, 100, 0, 64", &["using archive_pkey"]),
+        (include_str!("../src/queries/postgres/archive/sweep.sql"), "1, 1000, 100", &["archive_pkey"]),
+        (include_str!("../src/queries/postgres/archive/size.sql"), "1", &["archive"]),
+    ];
+    for (file, arguments, expected) in plans {
+        let statement = file.replace("{schema}", &place.schema);
+        let script = format!("deallocate all; set plan_cache_mode = force_generic_plan; prepare p as {statement}");
+        sqlx::raw_sql(AssertSqlSafe(script)).execute(&mut db).await.unwrap();
+        let explain = AssertSqlSafe(format!("explain execute p ({arguments})"));
+        let rows = sqlx::raw_sql(explain).fetch_all(&mut db).await.unwrap();
+        let plan: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        for index in expected {
+            assert!(plan.iter().any(|step| step.contains(index)), "{index}\n{statement}\n{plan:#?}");
+        }
+        assert!(!plan.iter().any(|step| step.contains("Seq Scan on queue ")), "{statement}\n{plan:#?}");
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has said what it found")]
 
 mod acts;
+mod archived;
 mod bad_input;
 mod dry_runs;
 mod edits;
@@ -26,6 +27,9 @@ macro_rules! on_every_store {
     };
     ($store:ident, $fixture:expr, [$($file:ident :: $case:ident,)+]) => {
         mod $store {
+            #[allow(unused_imports, reason = "the fixture may be named by its full path")]
+            use super::*;
+
             $(
                 #[tokio::test(flavor = "multi_thread")]
                 async fn $case() {
@@ -43,6 +47,11 @@ on_every_store! {
     acts::a_note_is_written_on_everything_that_matches,
     acts::a_discard_takes_everything_that_matches_and_nothing_that_came_later,
     acts::what_operators_do_is_in_the_audit_log,
+    archived::what_is_archived_is_refused_also_by_force,
+    archived::what_is_older_than_a_checkpoint_is_refused_also_by_force,
+    archived::a_checkpoint_goes_forward_and_is_in_the_audit_log,
+    archived::an_edit_finds_no_way_around_archive_and_checkpoint,
+    archived::removing_records_now_archives_them_and_sweeps_stored_mode,
     bad_input::mistakes_are_told_and_change_nothing,
     bad_input::payloads_and_secrets_stay_out_of_errors_and_debug,
     dry_runs::a_dry_run_tells_what_the_replay_then_does_and_keeps_nothing,
@@ -62,4 +71,12 @@ on_every_store! {
     versions::what_waits_too_long_for_a_version_is_forecast_dead_again,
     with_a_consumer::what_a_consumer_quarantined_is_replayed_to_the_mended_one,
     with_a_consumer::what_was_too_old_at_intake_is_replayed_by_force_only,
+}
+
+/// Stores that keep the trail of a message.
+mod with_trails {
+    use crate::sql::fixtures::{PostgresFixture, SqliteFixture};
+
+    on_every_store! { sqlite, SqliteFixture::default(), [archived::the_life_of_a_message_ends_in_the_archive,] }
+    on_every_store! { postgres, PostgresFixture::default(), [archived::the_life_of_a_message_ends_in_the_archive,] }
 }

@@ -147,7 +147,13 @@ fn consumer(at: &LifeAt) -> Tree {
     for parked in &at.parked {
         tree.add(set_aside(parked));
     }
-    if at.records.is_empty() && at.parked.is_empty() {
+    if let Some(archived) = at.archived {
+        let (first, last) = (clock(archived.first_at), clock(archived.last_at));
+        tree.add(Tree::new(format!(
+            "was applied (archived): handled between {first} and {last}; only its key is kept"
+        )));
+    }
+    if at.records.is_empty() && at.parked.is_empty() && at.archived.is_none() {
         tree.add(Tree::new("knows nothing of it"));
     }
     tree
@@ -192,6 +198,11 @@ fn trail(tree: &mut Tree, life: &Life, by_id: bool, pipeline: Option<&Pipeline>)
             None => format!("{}: every record since it began", at.consumer),
             Some(horizon) => format!("{}: records after {}; older ones are deleted", at.consumer, clock(horizon)),
         }));
+        if let Some(checkpoint) = at.checkpoint {
+            let line =
+                format!("{}: nothing made before its checkpoint, {}, is replayed", at.consumer, clock(checkpoint));
+            trail.add(Tree::new(line));
+        }
         let spec = pipeline.and_then(|pipeline| pipeline.consumers.iter().find(|spec| spec.name == at.consumer));
         if let Some(spec) = spec.filter(|spec| by_id && at.records.is_empty() && !spec.key.is_message_id()) {
             let line = format!("{} finds messages by `{}`, not by id: look with --key as well", at.consumer, spec.key);

@@ -1,6 +1,7 @@
 //! What operators do, on the operations of `oncebox-admin`: a command never does what a button can't, and the other way
 //! round.
 
+mod checkpoint;
 pub(crate) mod doctor;
 mod follow;
 pub(crate) mod message;

@@ -7,12 +7,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use oncebox::Code;
 use oncebox::quarantine::QuarantineStore;
 use oncebox::retention::RetentionBounds;
-use oncebox_admin::{Admin, RetentionDone, RetentionPlan};
+use oncebox_admin::{Admin, Removal, RetentionDone, RetentionPlan};
 use oncebox_pipeline::retention::{Kept, Span, held_against_ways_back};
 use serde_json::json;
 
 use super::table::Table;
-use super::{At, By, confirm, on_store};
+use super::{At, By, confirm, count, on_store};
 use crate::fault::fault;
 
 /// How old records go, and what stays.
@@ -37,10 +37,15 @@ enum Verb {
         /// The share of the time in which it works, in percent: 100 is as fast as the store goes.
         #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u8).range(1..=100))]
         share: u8,
+        /// Archive the keys of what goes, also where no file says `archive_keys`.
+        #[arg(long)]
+        archive: bool,
         /// Do not ask.
         #[arg(long)]
         yes: bool,
     },
+    /// Forbid for good to replay what was made before a time, also by force. It never goes back.
+    Checkpoint(super::checkpoint::Words),
 }
 
 #[derive(Debug, clap::Args)]
@@ -55,6 +60,7 @@ struct Which {
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let which = match &args.verb {
         Verb::Plan(which) | Verb::Apply { which, .. } => which,
+        Verb::Checkpoint(words) => return super::checkpoint::run(&args.at, words).await,
     };
     let kept = kept(&args.at, which).await?;
     let store = args.at.open().await?;
@@ -119,7 +125,7 @@ async fn act<S: QuarantineStore>(
             plans.push(admin.plan_retention(&one.consumer, one.retention).await?);
         }
     }
-    let Verb::Apply { by, share, yes, .. } = verb else {
+    let Verb::Apply { by, share, archive, yes, .. } = verb else {
         at.answer(&json!({ "consumers": shown(&plans, &chosen) }), || text(&plans, &chosen))?;
         return Ok(ExitCode::SUCCESS);
     };
@@ -145,8 +151,11 @@ async fn act<S: QuarantineStore>(
         bounds.share = share;
         let before: u64 = done.iter().map(|done| done.deleted).sum();
         let retention = Duration::from_secs(plan.retention_seconds);
+        let kept = chosen.iter().find(|one| one.consumer == plan.consumer).and_then(|one| one.kept.as_ref());
+        let archive = archive || kept.is_some_and(|kept| kept.archive.is_some());
+        let removal = Removal { retention, archive, bounds };
         let tell = |deleted| bar.set_position(before + deleted);
-        done.push(admin.apply_retention(&plan.consumer, retention, bounds, &actor, tell).await?);
+        done.push(admin.apply_retention(&plan.consumer, removal, &actor, tell).await?);
     }
     bar.finish_and_clear();
     at.answer(&json!({ "consumers": done }), || told(&done))?;
@@ -194,6 +203,15 @@ fn text(plans: &[RetentionPlan], chosen: &[Chosen]) -> String {
         let open = format!("{} replays are open", plan.open_replays);
         text += &format!("{}: {held}; {open}\n", plan.consumer);
     }
+    for plan in plans {
+        if plan.archived_keys > 0 {
+            let (keys, bytes) = (count(plan.archived_keys, "key"), plan.archived_bytes);
+            text += &format!("{}: the archive has {keys} of records that are gone, in {bytes} bytes\n", plan.consumer);
+        }
+        if let Some(checkpoint) = plan.checkpoint {
+            text += &format!("{}: nothing made before its checkpoint, {checkpoint:.0}, is replayed\n", plan.consumer);
+        }
+    }
     for one in chosen.iter().filter(|one| !plans.iter().any(|plan| plan.consumer == one.consumer)) {
         text += &format!("{}: it never ran on this store\n", one.consumer);
     }
@@ -209,7 +227,13 @@ fn told(done: &[RetentionDone]) -> String {
     for one in done {
         let horizon = one.horizon.map_or_else(String::new, |at| format!("; its horizon is {at:.0}"));
         let more = if one.cut_short { "; there may be more, run it again" } else { "" };
-        text += &format!("{}: {} records removed{horizon}{more}\n", one.consumer, one.deleted);
+        let archived = if one.archived { ", keys archived" } else { "" };
+        let removed = count(one.deleted, "record");
+        text += &format!("{}: {removed} removed{archived}{horizon}{more}\n", one.consumer);
+        if one.received > 0 {
+            let removed = count(one.received, "processed message");
+            text += &format!("{}: {removed} of stored mode removed\n", one.consumer);
+        }
     }
     if done.is_empty() { "nothing to remove\n".to_owned() } else { text }
 }

@@ -130,6 +130,22 @@ impl Place {
         child
     }
 
+    /// Makes every record a month older.
+    pub(crate) async fn let_a_month_pass(&self) {
+        match self.store.strip_prefix("sqlite://") {
+            Some(path) => {
+                let mut db = sqlx::SqliteConnection::connect(&format!("sqlite:{path}")).await.unwrap();
+                let sql = "update oncebox_inbox set processed_at = processed_at - 2592000000000";
+                sqlx::raw_sql(sql).execute(&mut db).await.unwrap();
+            }
+            None => {
+                let mut db = sqlx::PgConnection::connect(&self.store).await.unwrap();
+                let sql = "update oncebox.inbox set processed_at = processed_at - interval '30 days'";
+                sqlx::raw_sql(sql).execute(&mut db).await.unwrap();
+            }
+        }
+    }
+
     /// Has the broker refuse everything that is in the outbox, for this reason.
     pub(crate) async fn refuse(&self, reason: &str) {
         match self.store.strip_prefix("sqlite://") {

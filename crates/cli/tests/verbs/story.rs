@@ -55,6 +55,7 @@ pub(crate) async fn told(place: &Place, writes: bool) {
     replays(&mut day).await;
     outbox(&mut day).await;
     lives(&mut day).await;
+    retention(&mut day).await;
 }
 
 async fn schema(day: &mut Day<'_>) {
@@ -189,4 +190,20 @@ async fn lives(day: &mut Day<'_>) {
     day.both_and("message-show.unknown", &["message", "show", "nobody"], 1).await;
     day.place.answer(&["send", "--id", "late", "--payload", "{\"payment_id\": 9, \"amount\": 1}"], 0).await;
     day.text("message-show.queued", &["message", "show", "late"], 0).await;
+}
+
+/// A month goes by, old records go, and a checkpoint is set.
+async fn retention(day: &mut Day<'_>) {
+    day.place.let_a_month_pass().await;
+    day.both("retention-plan", &["retention", "plan", "invoices", "--older-than", "20d"]).await;
+    let apply = |consumer| {
+        ["retention", "apply", consumer, "--older-than", "20d", "--archive", "--why", "a month went by", "--yes"]
+    };
+    day.text("retention-apply", &apply("ledger"), 0).await;
+    day.json("retention-apply", &apply("invoices"), 0).await;
+    day.text("retention-plan.archived", &["retention", "plan", "invoices", "--older-than", "20d"], 0).await;
+    day.both("message-show.archived", &["message", "show", "p-1"]).await;
+    let checkpoint = ["retention", "checkpoint", "invoices", "--before", "2026-01-02T03:04:05Z", "--why", "cut-over"];
+    day.text("retention-checkpoint", &[&checkpoint[..], &["--yes"]].concat(), 0).await;
+    day.json("retention-checkpoint", &[&checkpoint[..], &["--yes"]].concat(), 0).await;
 }

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::OwnedMutexGuard;
 
 use super::counters::CounterRows;
+use super::horizon::Horizons;
 use super::inbox::Record;
 use super::operations::Operations;
 use super::outbox::OutboxRows;
@@ -25,6 +26,7 @@ pub(super) struct State {
     pub(super) queues: Queues,
     pub(super) parked: Parked,
     pub(super) operations: Operations,
+    pub(super) horizons: Horizons,
     pub(super) outbox: OutboxRows,
     pub(super) versions: HashMap<(ConsumerId, Key), u64>,
     pub(super) offsets: HashMap<(ConsumerId, String), TakenOffset>,

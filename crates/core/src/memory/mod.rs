@@ -6,6 +6,7 @@
 
 mod counters;
 mod db;
+mod horizon;
 mod inbox;
 mod offsets;
 mod operations;

@@ -1,27 +1,22 @@
-//! Replays, the audit log and the horizons of a memory store.
+//! Replays and the audit log of a memory store.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use super::db::{MemoryDb, State};
-use super::inbox::set_record;
 use super::queue::micros;
 use super::store::MemoryTx;
 use crate::audit::{Action, AuditEntry, Audits};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::horizon::{Consumers, Expired, Expiry, HELD_MAX, KnownConsumer, OldRecords, Place, check_age};
-use crate::key::Key;
-use crate::outcome::OutcomeKind;
 use crate::replay::{Counts, Hold, OnTheirWay, Replay, ReplayId, ReplaySpec, Replays};
-use crate::store::{ConsumerId, ConsumerName};
+use crate::store::ConsumerId;
 use crate::time::Timestamp;
 
-/// What operators do, and how far back consumers remember.
+/// What operators do.
 #[derive(Debug, Default)]
 pub(super) struct Operations {
     replays: BTreeMap<ReplayId, Replay>,
     audit: Vec<AuditEntry>,
-    horizons: HashMap<ConsumerId, Timestamp>,
     /// Like an identity column, it does not go back.
     last_replay: i64,
 }
@@ -176,79 +171,4 @@ impl Audits for MemoryTx {
         let entries = self.usable("read the audit log")?.state().operations.audit.iter().rev();
         Ok(entries.filter(|entry| before.is_none_or(|before| entry.id < before)).take(limit).cloned().collect())
     }
-}
-
-impl Consumers for MemoryTx {
-    async fn consumers(&mut self) -> Result<Vec<KnownConsumer>, StoreError> {
-        let state = self.usable("list consumers")?.state();
-        let known = |(name, id): (&String, &ConsumerId)| {
-            let horizon = state.operations.horizons.get(id).copied();
-            Some(KnownConsumer { id: *id, name: ConsumerName::from_stored(name)?, horizon })
-        };
-        let mut consumers: Vec<KnownConsumer> = state.consumers.iter().filter_map(known).collect();
-        consumers.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(consumers)
-    }
-
-    async fn horizon(&mut self, consumer: ConsumerId) -> Result<Option<Timestamp>, StoreError> {
-        Ok(self.usable("read a horizon")?.state().operations.horizons.get(&consumer).copied())
-    }
-
-    async fn store_time(&mut self) -> Result<Timestamp, StoreError> {
-        Ok(self.store().clock().now())
-    }
-
-    async fn expire(&mut self, step: Expiry) -> Result<Expired, StoreError> {
-        let Expiry { consumer, older_than, limit, .. } = step;
-        check_age(older_than, self.store().clock().now())?;
-        let db = self.usable("delete old records")?;
-        let state = db.state();
-        let kept = parked_keys(state);
-        let old = state.inbox.iter().filter(|((owner, key), record)| {
-            let done = record.outcome.kind() != OutcomeKind::Parked;
-            *owner == consumer && done && record.processed_at < older_than && !kept.contains(key)
-        });
-        let old: Vec<_> = old.take(limit).map(|(place, record)| (place.clone(), record.processed_at)).collect();
-        let before = state.operations.horizons.get(&consumer).copied();
-        let horizon = old.iter().map(|(_, at)| *at).chain(before).max();
-        let deleted = old.len() as u64;
-        for (place, _) in old {
-            set_record(db, place, None);
-        }
-        if let Some(horizon) = horizon {
-            db.change(move |state| {
-                let before = state.operations.horizons.insert(consumer, horizon);
-                Box::new(move |state: &mut State| {
-                    match before {
-                        Some(before) => state.operations.horizons.insert(consumer, before),
-                        None => state.operations.horizons.remove(&consumer),
-                    };
-                })
-            });
-        }
-        let next = (deleted == limit as u64).then(Place::default);
-        Ok(Expired { deleted, horizon, next })
-    }
-
-    async fn old_records(&mut self, consumer: ConsumerId, older_than: Timestamp) -> Result<OldRecords, StoreError> {
-        let state = self.usable("count old records")?.state();
-        let kept = parked_keys(state);
-        let mut found = OldRecords { counted: true, ..OldRecords::default() };
-        for ((owner, key), record) in &state.inbox {
-            if *owner != consumer || record.processed_at >= older_than {
-                continue;
-            }
-            found.records += 1;
-            found.held += u64::from(kept.contains(key) || record.outcome.kind() == OutcomeKind::Parked);
-            let oldest = found.oldest.map_or(record.processed_at, |oldest| oldest.min(record.processed_at));
-            found.oldest = Some(oldest);
-        }
-        found.held = found.held.min(HELD_MAX);
-        Ok(found)
-    }
-}
-
-/// A shared record may be that of any consumer's parked message.
-fn parked_keys(state: &State) -> HashSet<&Key> {
-    state.parked.rows.values().map(|row| &row.park.key).collect()
 }

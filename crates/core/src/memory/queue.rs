@@ -32,10 +32,13 @@ pub(super) struct Queues {
 struct Row {
     queue: QueueId,
     message: Message,
+    /// Under which it was added once.
+    key: Option<Key>,
     lane: Option<LaneNumber>,
     deliveries: i32,
     /// Microseconds since 1970 from which it can be leased; `None` once it is processed.
     visible_at: Option<i64>,
+    processed_at: Option<i64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,6 +59,15 @@ impl Queues {
         let id = self.find_by_name(name)?;
         let waiting = || self.rows.values().filter(move |row| row.queue == id).filter_map(|row| row.visible_at);
         Some((waiting().count() as u64, waiting().filter(|at| *at <= now).min()))
+    }
+
+    /// Rows of a queue that were processed before `before`, up to `max`, without those under these keys.
+    pub(super) fn processed(&self, name: &str, before: i64, kept: &HashSet<&Key>, max: usize) -> Vec<i64> {
+        let Some(id) = self.find_by_name(name) else { return Vec::new() };
+        let is_old = |row: &Row| row.queue == id && row.processed_at.is_some_and(|at| at < before);
+        let may_go = |row: &Row| row.key.as_ref().is_none_or(|key| !kept.contains(key));
+        let old = self.rows.iter().filter(|(_, row)| is_old(row) && may_go(row));
+        old.map(|(id, _)| *id).take(max).collect()
     }
 
     /// Whether somebody holds a lane.
@@ -135,6 +147,19 @@ fn set_row(db: &mut MemoryDb, id: i64, after: Option<Row>) {
     });
 }
 
+/// Removes a row, and its key is free again.
+pub(super) fn forget(db: &mut MemoryDb, id: i64) {
+    let Some(row) = db.state().queues.rows.get(&id) else { return };
+    let place = row.key.clone().map(|key| (row.queue, key));
+    set_row(db, id, None);
+    if let Some(place) = place {
+        db.change(move |state| {
+            let before = state.queues.once.remove(&place);
+            Box::new(move |state| state.queues.once.extend(before.map(|before| (place, before))))
+        });
+    }
+}
+
 fn set_lane(db: &mut MemoryDb, place: (QueueId, LaneNumber), after: Lane) {
     db.change(move |state| {
         let before = state.queues.lanes.insert(place, after).unwrap_or_default();
@@ -211,7 +236,15 @@ impl QueueTx for MemoryTx {
                     })
                 });
             }
-            let row = Row { queue, message: message.clone(), lane: *lane, deliveries: 0, visible_at: Some(now) };
+            let row = Row {
+                queue,
+                message: message.clone(),
+                key: once.as_ref().map(|(key, _)| key.clone()),
+                lane: *lane,
+                deliveries: 0,
+                visible_at: Some(now),
+                processed_at: None,
+            };
             let id = db.state().queues.next_row;
             db.change(move |state| {
                 // Like an identity column, the counter does not go back.
@@ -263,17 +296,20 @@ impl QueueTx for MemoryTx {
     }
 
     async fn settle(&mut self, queue: QueueId, rows: &[RowReceipt], keep: Keep) -> Result<(), StoreError> {
+        let now = self.now();
         let db = self.usable("settle messages")?;
         for receipt in rows {
             let Some(row) = db.state().queues.leased(queue, receipt).cloned() else {
                 let why = "its lease ran out and it has a new owner";
                 return Err(StoreError::new(StoreErrorKind::Fenced, "settle a queued message", why));
             };
-            let after = match keep {
-                Keep::Nothing => None,
-                Keep::Processed => Some(Row { visible_at: None, ..row }),
-            };
-            set_row(db, receipt.row, after);
+            match keep {
+                Keep::Nothing => forget(db, receipt.row),
+                Keep::Processed => {
+                    let processed = Row { visible_at: None, processed_at: Some(now), ..row };
+                    set_row(db, receipt.row, Some(processed));
+                }
+            }
         }
         Ok(())
     }

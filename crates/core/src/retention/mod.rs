@@ -16,6 +16,7 @@ use std::time::Duration;
 
 pub use pace::{Pace, Round};
 
+use crate::archive::BLOCK_KEYS_MAX;
 use crate::horizon::{Expired, Expiry, Place};
 use crate::store::ConsumerId;
 use crate::time::Timestamp;
@@ -28,6 +29,18 @@ pub const RETENTION_MONEY: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 /// How long replays are kept that came to their end.
 pub const REPLAYS_KEPT: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+
+/// Blocks of the [archive](crate::archive) that one step removes, at most: each holds the keys of a step, 12 kB or so.
+pub const ARCHIVE_STEP_MAX: usize = 100;
+
+/// For how long the keys of records that are gone stay in the [archive](crate::archive).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArchiveKept {
+    /// As long as the store lives.
+    ForEver,
+    /// For so long after they were handled.
+    For(Duration),
+}
 
 /// A smaller step is not worth its transaction.
 const STEP_MIN: usize = 50;
@@ -96,6 +109,7 @@ pub struct Pass {
     bounds: RetentionBounds,
     from: Option<Place>,
     limit: usize,
+    archive: bool,
     deleted: u64,
     horizon: Option<Timestamp>,
 }
@@ -104,7 +118,15 @@ impl Pass {
     /// Over what was handled before `older_than`, by the store's clock.
     pub fn new(consumer: ConsumerId, older_than: Timestamp, bounds: RetentionBounds) -> Self {
         let limit = bounds.step_max.div_ceil(4).max(1);
-        Self { consumer, older_than, bounds, from: Some(Place::default()), limit, deleted: 0, horizon: None }
+        let from = Some(Place::default());
+        Self { consumer, older_than, bounds, from, limit, archive: false, deleted: 0, horizon: None }
+    }
+
+    /// Whether the keys of what it deletes go into the [archive](crate::archive).
+    #[must_use]
+    pub fn archiving(mut self, archive: bool) -> Self {
+        self.archive = archive;
+        self
     }
 
     /// From now on it works for this share of the time, in percent.
@@ -115,9 +137,10 @@ impl Pass {
     /// The next step; `None`: the pass is over.
     pub fn next(&self) -> Option<Expiry> {
         let left = self.bounds.pass_max.saturating_sub(self.deleted);
-        let limit = self.limit.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let step_max = if self.archive { self.limit.min(BLOCK_KEYS_MAX) } else { self.limit };
+        let limit = step_max.min(usize::try_from(left).unwrap_or(usize::MAX));
         let from = self.from.filter(|_| limit > 0)?;
-        Some(Expiry { consumer: self.consumer, older_than: self.older_than, from, limit })
+        Some(Expiry { consumer: self.consumer, older_than: self.older_than, from, limit, archive: self.archive })
     }
 
     /// Its last step was committed and took so long. Answers how long to rest.
@@ -165,6 +188,15 @@ mod tests {
 
     fn pass(bounds: RetentionBounds) -> Pass {
         Pass::new(ConsumerId(1), Timestamp::UNIX_EPOCH, bounds)
+    }
+
+    #[test]
+    fn a_step_that_archives_fills_one_block_at_most() {
+        let bounds = RetentionBounds { step_max: 10_000, ..RetentionBounds::default() };
+        for (archive, limit) in [(true, 998), (false, 2_500)] {
+            let step = pass(bounds).archiving(archive).next().unwrap();
+            assert_eq!((step.archive, step.limit), (archive, limit));
+        }
     }
 
     #[test]

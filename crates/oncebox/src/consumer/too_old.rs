@@ -35,7 +35,7 @@ pub(super) async fn find<S: ConsumerStore, Src: Source<S>>(
     let failure = |place: usize| {
         let (made_at, name) = (made_at(place), &engine.name);
         let why = format!(
-            "it was made at {made_at}, and {name} has deleted its records up to {horizon}, so nobody can tell whether it \
+            "it was made at {made_at}, and {name} looks back no further than {horizon}, so nobody can tell whether it \
              was applied; replay it by force if you know that it was not"
         );
         (place, Failure::permanent(why).code("too-old"))

@@ -1,119 +1,31 @@
 //! Passes over what is old, one after another, on one connection of their own.
 //!
 //! ```text
-//!  run ──▶ pass over each consumer's records ──▶ sent rows of the outbox ──▶ ended replays ──▶ wait ──┐
-//!   ▲                                                                                                 │
-//!   └─────────────────────────────────────────────────────────────────────────────────────────────────┘
+//!  run ──▶ for each consumer: a pass over its records, what stored mode processed, its old archive
+//!   ▲                    │
+//!   │                    └──▶ sent rows of the outbox ──▶ ended replays ──▶ wait ──┐
+//!   └──────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! Each step is a transaction that leaves the store as it should be, so a process that dies anywhere has done no harm, and
 //! neither do two that run at once: records that one has in hand are passed over by the other, or are gone.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_core::crashpoint::crashpoint;
-use oncebox_core::horizon::{Consumers, Expired, Expiry, RETENTION_MIN};
-use oncebox_core::outbox::Outbox;
+use oncebox_core::horizon::{Consumers, Expired, Expiry};
 use oncebox_core::quarantine::QuarantineStore;
-use oncebox_core::replay::Replays;
-use oncebox_core::retention::{Pace, Pass, REPLAYS_KEPT, RetentionBounds, Round};
-use oncebox_core::store::InvalidName;
-use oncebox_core::{Code, ConsumerName, StoreError, Timestamp};
+use oncebox_core::retention::{ArchiveKept, Pace, Pass, REPLAYS_KEPT, Round};
+use oncebox_core::{Code, ConsumerId, StoreError, Timestamp};
 use tokio::time::Instant;
 
-use super::stats::RetentionStats;
+use super::old::Old;
+use super::settings::{Kept, Retention, RetentionError};
 use crate::consumer::Stop;
 use crate::own_session::OwnSession;
 
-/// Removes old records of consumers.
-///
-/// ```no_run
-/// # async fn run(store: oncebox::memory::MemoryStore) -> Result<(), Box<dyn std::error::Error>> {
-/// use oncebox::retention::{RETENTION, RETENTION_MONEY, Retention};
-///
-/// Retention::new(store).keep("clicks", RETENTION)?.keep("invoices", RETENTION_MONEY)?.run(oncebox::shutdown::signal()).await?;
-/// # Ok(())
-/// # }
-/// ```
-///
-/// A record that is gone can't answer a duplicate. So the consumer's horizon moves in the same transaction, and what was
-/// made before it and comes again is parked as too old, not applied. Records of messages that are parked stay, whatever
-/// their age. It may run in every process beside the consumers, or in one by itself.
-pub struct Retention<S: QuarantineStore> {
-    store: S,
-    kept: Vec<(ConsumerName, Duration)>,
-    sent_kept: Option<Duration>,
-    bounds: RetentionBounds,
-    stats: Arc<RetentionStats>,
-}
-
-/// Why retention could not begin or go on.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RetentionError {
-    /// This is no name of a consumer.
-    #[error(transparent)]
-    Name(#[from] InvalidName),
-    /// Records can't be kept for so short a time.
-    #[error("cannot keep the records of {consumer} for {asked:?}: they are kept for an hour at least")]
-    TooShort {
-        /// Whose.
-        consumer: ConsumerName,
-        /// What was asked for.
-        asked: Duration,
-    },
-    /// The store said something that waiting does not mend. Nothing is lost: old records stay.
-    #[error("retention stopped, and old records stay: {0}; mend it, and start it again")]
-    Stopped(#[source] StoreError),
-}
-
 impl<S: QuarantineStore> Retention<S> {
-    /// Retention in this store, of nothing yet.
-    pub fn new(store: S) -> Self {
-        let bounds = RetentionBounds::default();
-        Self { store, kept: Vec::new(), sent_kept: None, bounds, stats: Arc::default() }
-    }
-
-    /// Keeps the records of this consumer for so long, an hour at least.
-    pub fn keep(self, consumer: &str, retention: Duration) -> Result<Self, RetentionError> {
-        self.keep_of(ConsumerName::new(consumer)?, retention)
-    }
-
-    /// Keeps the records that consumers with global keys share for so long: as long as the longest of them needs.
-    pub fn keep_global(self, retention: Duration) -> Result<Self, RetentionError> {
-        self.keep_of(ConsumerName::global(), retention)
-    }
-
-    fn keep_of(mut self, consumer: ConsumerName, retention: Duration) -> Result<Self, RetentionError> {
-        if retention < RETENTION_MIN {
-            return Err(RetentionError::TooShort { consumer, asked: retention });
-        }
-        self.kept.retain(|(other, _)| *other != consumer);
-        self.kept.push((consumer, retention));
-        Ok(self)
-    }
-
-    /// Removes rows of the outbox that a relay sent and [kept](crate::Relay::keep_sent), after so long.
-    #[must_use]
-    pub fn keep_sent(mut self, retention: Duration) -> Self {
-        self.sent_kept = Some(retention);
-        self
-    }
-
-    /// Changes its bounds.
-    #[must_use]
-    pub fn bounds(mut self, change: impl FnOnce(&mut RetentionBounds)) -> Self {
-        change(&mut self.bounds);
-        self
-    }
-
-    /// Its counters.
-    pub fn stats(&self) -> Arc<RetentionStats> {
-        Arc::clone(&self.stats)
-    }
-
     /// Passes until `shutdown` resolves. A step that is under way is finished.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), RetentionError> {
         let stop = Stop::default();
@@ -133,22 +45,20 @@ impl<S: QuarantineStore> Retention<S> {
     }
 
     async fn work(&self, stop: &Stop) -> Result<(), RetentionError> {
-        let shortest = self.kept.iter().map(|(_, retention)| *retention).chain(self.sent_kept).min();
+        let shortest = self.kept.iter().map(|kept| kept.retention).chain(self.sent_kept).min();
         let between = shortest.map_or(self.bounds.every, |retention| self.bounds.between_passes(retention));
         let own = OwnSession::new(self.store.clone());
         let pace = Pace::new(self.bounds, between);
         let mut going = Going { stop, pace, began: Instant::now(), lost: Duration::ZERO, round: Round::Whole };
         while !stop.is_set() {
             (going.began, going.lost, going.round) = (Instant::now(), Duration::ZERO, Round::Whole);
-            for (name, retention) in &self.kept {
-                self.pass(&own, &mut going, name, *retention).await?;
+            for kept in &self.kept {
+                self.retire(&own, &mut going, kept).await?;
             }
             if let Some(retention) = self.sent_kept {
-                let sweep = async |tx: &mut S::Tx, before, max| tx.sweep_sent(before, max).await;
-                self.sweep(&own, &mut going, "rows of the outbox that were sent", retention, sweep).await?;
+                self.sweep(&own, &mut going, Old::Sent, retention).await?;
             }
-            let sweep = async |tx: &mut S::Tx, before, max| tx.sweep_replays(before, max).await;
-            self.sweep(&own, &mut going, "replays that ended", REPLAYS_KEPT, sweep).await?;
+            self.sweep(&own, &mut going, Old::Replays, REPLAYS_KEPT).await?;
             let wait = self.round_ended(&mut going);
             rest(wait, stop).await;
         }
@@ -175,21 +85,32 @@ impl<S: QuarantineStore> Retention<S> {
         wait
     }
 
+    /// Removes what is old of one consumer.
+    async fn retire(&self, own: &OwnSession<S>, going: &mut Going<'_>, kept: &Kept) -> Result<(), RetentionError> {
+        let Kept { consumer: name, retention, archive } = kept;
+        let known = self.patiently(going, name.as_str(), || self.store.consumer(name)).await?;
+        let Some(consumer) = known else { return Ok(()) };
+        self.pass(own, going, kept, consumer).await?;
+        self.sweep(own, going, Old::Received(consumer, name), *retention).await?;
+        if let Some(ArchiveKept::For(kept)) = *archive {
+            self.sweep(own, going, Old::Archived(consumer), kept).await?;
+        }
+        Ok(())
+    }
+
     /// One pass over the records of one consumer.
     async fn pass(
         &self,
         own: &OwnSession<S>,
         going: &mut Going<'_>,
-        name: &ConsumerName,
-        retention: Duration,
+        kept: &Kept,
+        consumer: ConsumerId,
     ) -> Result<(), RetentionError> {
         let stop = going.stop;
-        let Some(consumer) = self.patiently(going, name.as_str(), || self.store.consumer(name)).await? else {
-            return Ok(());
-        };
-        let asked = self.patiently(going, name.as_str(), || before(own, retention)).await?;
+        let Kept { consumer: name, retention, archive } = kept;
+        let asked = self.patiently(going, name.as_str(), || before(own, *retention)).await?;
         let Some(older_than) = asked else { return Ok(()) };
-        let mut pass = Pass::new(consumer, older_than, self.bounds);
+        let mut pass = Pass::new(consumer, older_than, self.bounds).archiving(archive.is_some());
         let mut after_failure = self.bounds.failure_rest;
         while let Some(step) = pass.next().filter(|_| !stop.is_set()) {
             pass.work_for(self.share(going));
@@ -233,14 +154,14 @@ impl<S: QuarantineStore> Retention<S> {
         &self,
         own: &OwnSession<S>,
         going: &mut Going<'_>,
-        what: &'static str,
+        old: Old<'_>,
         retention: Duration,
-        sweep: impl AsyncFn(&mut S::Tx, Timestamp, usize) -> Result<u64, StoreError>,
     ) -> Result<(), RetentionError> {
         let stop = going.stop;
+        let (what, max) = (old.name(), old.step_max(&self.bounds));
         let asked = self.patiently(going, what, || before(own, retention)).await?;
         let Some(before) = asked else { return Ok(()) };
-        let (mut removed, max) = (0, self.bounds.step_max.max(1));
+        let mut removed = 0;
         let mut after_failure = self.bounds.failure_rest;
         while !stop.is_set() {
             if removed >= self.bounds.pass_max {
@@ -251,7 +172,7 @@ impl<S: QuarantineStore> Retention<S> {
             let started = Instant::now();
             let swept = own.run(
                 async |mut tx: S::Tx| {
-                    let swept = sweep(&mut tx, before, max).await;
+                    let swept = old.sweep(&mut tx, before, max).await;
                     (tx, swept)
                 },
                 |swept| *swept > 0,
@@ -373,10 +294,4 @@ async fn expire<S: QuarantineStore>(own: &OwnSession<S>, step: Expiry) -> Result
 /// Waits, and no longer than until it is time to stop.
 async fn rest(wait: Duration, stop: &Stop) {
     let _ = tokio::time::timeout(wait, stop.wait()).await;
-}
-
-impl<S: QuarantineStore> std::fmt::Debug for Retention<S> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Retention").field("store", &self.store).field("kept", &self.kept).finish_non_exhaustive()
-    }
 }

@@ -36,7 +36,7 @@ pub(crate) async fn what_was_forgotten_is_parked_and_not_applied_again<F: Engine
     let row = only_parked(&setup).await;
     assert_eq!((row.state, row.class, row.cause.as_str()), (DEAD, Some(Class::Permanent), "permanent/noted/too-old"));
     let says = format!(
-        "it was made at 2020-07-01T00:00:00Z, and c has deleted its records up to {horizon}, so nobody can tell whether it \
+        "it was made at 2020-07-01T00:00:00Z, and c looks back no further than {horizon}, so nobody can tell whether it \
          was applied; replay it by force if you know that it was not"
     );
     assert_eq!(row.reason, says);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has said what it found")]
 
 mod alerts;
+mod archive;
 mod bad_input;
 mod batches;
 mod behind;
@@ -176,4 +177,9 @@ on_every_store! {
     retention::two_runners_at_once_remove_everything_once,
     retention::a_pass_that_is_stopped_on_its_way_is_not_counted,
     retention::what_was_cut_short_goes_on_at_once_and_faster,
+    retention::a_runner_works_on_one_connection_of_its_own,
+    archive::random_faults_in_a_runner_that_archives_lose_no_key,
+    archive::an_archive_goes_after_its_time,
+    archive::what_was_made_before_a_checkpoint_is_not_applied,
+    stored::what_stored_mode_processed_goes_with_retention,
 }

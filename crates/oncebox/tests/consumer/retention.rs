@@ -162,3 +162,15 @@ pub(crate) async fn what_was_cut_short_goes_on_at_once_and_faster<F: EngineFixtu
     let seen = run_runner(never, "a pass comes to its end", |seen| seen.passes > 0).await;
     assert_eq!((seen.passes, seen.deleted), (1, 0), "passes that may do nothing do not follow each other at once");
 }
+
+/// Removing many records takes one connection, beside those of consumers, and no more than a bounded number a transaction.
+pub(crate) async fn a_runner_works_on_one_connection_of_its_own<F: EngineFixture>(setup: Setup<F>) {
+    handled_long_ago(&setup).await;
+    let plan = FaultPlan::default();
+    let store = Faulty::new(setup.store.clone(), plan.clone());
+    let seen = run_runner(runner(&store), "a pass comes to its end", |seen| seen.passes > 0).await;
+    assert_eq!(seen.deleted, (MESSAGES - PARKED) as u64);
+    assert!(seen.steps >= seen.deleted.div_ceil(5), "more than 5 in a step: {seen:?}");
+    assert_eq!(plan.count("connect"), 1, "{:?}", plan.made());
+    assert!(plan.count("begin") > 10);
+}

@@ -2,10 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
 
 use oncebox::memory::MemorySource;
 
-use oncebox::{Class, Context, KeyStrategy, OrderBy, Outcome, Queue};
+use oncebox::queue::{Enqueue, Enqueued, QueueSpec, QueueStore, QueueTx};
+use oncebox::retention::{RETENTION, Retention};
+use oncebox::{
+    Class, Clock, ConsumerName, Context, Fingerprint, Key, KeyStrategy, Message, OrderBy, Outcome, Queue, Session,
+    Store, Timestamp, Transaction,
+};
 use oncebox_testkit::eventually;
 use oncebox_testkit::store::Setup;
 
@@ -91,4 +97,67 @@ pub(crate) async fn stored_mode_keys_by_the_origin_s_coordinate<F: EngineFixture
     let done = eventually("both are handled", async || stats.snapshot().handled == 2);
     in_real_time(&setup.clock, stored.run(done)).await.unwrap();
     assert_eq!(effects(&setup).await, ["a", "a"], "two places, two messages");
+}
+
+/// How many of the messages `1` to `3` stored mode still has, processed or not.
+async fn stored_rows<F: EngineFixture>(setup: &Setup<F>) -> usize {
+    let spec = QueueSpec::received(&ConsumerName::new("c").unwrap(), false);
+    let queue = setup.store.queue(&spec).await.unwrap();
+    let again = |id: &str| Enqueue {
+        message: note(id, "again"),
+        lane: None,
+        once: Some((Key::id(id).unwrap(), Fingerprint::from_stored(1, 0))),
+    };
+    let mut tx = setup.store.connect().await.unwrap().begin(Duration::from_secs(5)).await.unwrap();
+    let answers = tx.enqueue(queue, &["1", "2", "3"].map(again)).await.unwrap();
+    tx.rollback().await;
+    answers.iter().filter(|answer| **answer != Enqueued::Added).count()
+}
+
+/// Rows of what was processed go with the records; what is parked, or waits, stays. What comes again after that is not
+/// applied again.
+pub(crate) async fn what_stored_mode_processed_goes_with_retention<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    let old = |id: &str, text: &str| {
+        let mut message: Message = note(id, text);
+        message.time = "2020-07-01T00:00:00Z".parse().unwrap();
+        message
+    };
+    let messages = || [old("1", "a"), old("2", "b"), old("3", "bad")];
+    source.send_all(messages());
+    let stored = || {
+        consumer("c", &setup.store, source.clone())
+            .clock(setup.clock.clone())
+            .on("noted", |mut ctx: Context<F::Store>, note: Note| async move {
+                if note.text == "bad" {
+                    return Err(oncebox::Failure::permanent("it is bad"));
+                }
+                F::write_effect(ctx.db(), &note.text).await?;
+                Ok(Outcome::applied())
+            })
+            .stored()
+    };
+    let first = stored();
+    let stats = first.stats();
+    let done = eventually("all are settled", async || {
+        let seen = stats.snapshot();
+        seen.handled == 2 && seen.dead == 1 && seen.in_hand == 0
+    });
+    in_real_time(&setup.clock, first.run(done)).await.unwrap();
+    assert_eq!(stored_rows(&setup).await, 3, "what was processed is there");
+    let now: Timestamp = "2100-01-01T00:00:00Z".parse().unwrap();
+    setup.advance(now.duration_since(setup.clock.now()).unsigned_abs()).await;
+    let retention = Retention::new(setup.store.clone()).keep("c", RETENTION).unwrap();
+    let retention = retention.bounds(|bounds| (bounds.step_max, bounds.share) = (1, 100));
+    let swept = eventually("what was processed is gone", async || stored_rows(&setup).await == 1);
+    retention.run(swept).await.unwrap();
+    source.send_all(messages());
+    let second = stored();
+    let (stats, front) = (second.stats(), second.front_stats());
+    let done = eventually("all came again", async || {
+        let (seen, front) = (stats.snapshot(), front.snapshot());
+        front.handled == 3 && seen.too_old == 2 && seen.in_hand == 0 && source.backlog() == 0
+    });
+    in_real_time(&setup.clock, second.run(done)).await.unwrap();
+    assert_eq!(effects(&setup).await, ["a", "b"]);
 }

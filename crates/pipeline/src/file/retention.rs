@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oncebox::horizon::RETENTION_MIN;
-use oncebox::retention::RETENTION_MONEY;
+use oncebox::retention::{ArchiveKept, RETENTION_MONEY};
 
 use super::duration;
 use super::table::Table;
@@ -22,6 +22,8 @@ pub struct RetentionSpec {
     pub lifetime: Option<Duration>,
     /// How long records must be there for an audit.
     pub audit_minimum: Option<Duration>,
+    /// For how long the keys of records that are gone stay in the archive; absent: they are not archived.
+    pub archive: Option<ArchiveKept>,
     /// A retention that is too short is meant.
     pub is_unsafe: bool,
     /// Where it stands in the file.
@@ -35,6 +37,7 @@ pub(super) fn read(table: &Table<'_>) -> RetentionSpec {
         replay_within: duration("replay_within"),
         lifetime: duration("lifetime"),
         audit_minimum: duration("audit_minimum"),
+        archive: archive(table),
         is_unsafe: table.field("retention_unsafe").and_then(|field| field.boolean()).unwrap_or(false),
         kept: None,
         line: table.line,
@@ -52,4 +55,15 @@ pub(super) fn read(table: &Table<'_>) -> RetentionSpec {
         });
     }
     spec
+}
+
+/// `archive_keys = true` for ever, or for as long as `archive_for` says.
+fn archive(table: &Table<'_>) -> Option<ArchiveKept> {
+    let keys = table.field("archive_keys").and_then(|field| field.boolean()).unwrap_or(false);
+    let field = table.field("archive_for");
+    let kept = field.as_ref().and_then(|field| field.duration());
+    if let Some(field) = field.filter(|_| !keys) {
+        table.mistake_at(field.line, "`archive_for` in [[consumer]] needs `archive_keys = true`".to_owned());
+    }
+    keys.then(|| kept.map_or(ArchiveKept::ForEver, ArchiveKept::For))
 }

@@ -9,7 +9,7 @@ mod brokers;
 use std::fmt;
 use std::time::Duration;
 
-use oncebox::retention::RETENTION;
+use oncebox::retention::{ArchiveKept, RETENTION};
 
 use crate::file::{ConsumerSpec, Pipeline};
 pub(crate) use brokers::Facts;
@@ -56,6 +56,8 @@ pub struct Kept {
     /// Why nobody knows how long is long enough: the broker did not answer, and the file has no number that takes its
     /// place. Then no record goes, because none that is gone comes back.
     pub unasked: Option<String>,
+    /// For how long the keys of records that are gone stay in the archive; `None`: they are not archived.
+    pub archive: Option<ArchiveKept>,
     /// The file says that a shorter one is meant.
     pub is_unsafe: bool,
     /// Where the file says it.
@@ -81,6 +83,20 @@ impl Kept {
              {reason}; start again once it answers, or write `retention` or `broker_retention`",
             self.consumer
         ))
+    }
+
+    /// That the archive would hold nothing, and what to do.
+    pub fn archive_complaint(&self) -> Option<String> {
+        let Some(ArchiveKept::For(kept)) = self.archive.filter(|_| self.unasked.is_none()) else { return None };
+        (kept <= self.retention).then(|| {
+            format!(
+                "`archive_for` of consumer `{}` is {}, and its records themselves are kept for {}; write a longer time, or \
+                 leave it out to keep keys for ever",
+                self.consumer,
+                Span(kept),
+                Span(self.retention)
+            )
+        })
     }
 
     /// What is wrong, with the numbers, and what to do.
@@ -120,8 +136,8 @@ pub(crate) fn judge(spec: &ConsumerSpec, facts: &Facts) -> Kept {
     let retention = spec.retention.kept.unwrap_or_else(|| RETENTION.max(needed.unwrap_or_default()));
     let is_stated = spec.retention.kept.or(spec.retention.broker).is_some();
     let unasked = if let Facts::Silent(reason) = facts { Some(reason.clone()).filter(|_| !is_stated) } else { None };
-    let (is_unsafe, line) = (spec.retention.is_unsafe, spec.retention.line);
-    Kept { consumer: spec.name.clone(), retention, needed, ways, unasked, is_unsafe, line }
+    let (archive, is_unsafe, line) = (spec.retention.archive, spec.retention.is_unsafe, spec.retention.line);
+    Kept { consumer: spec.name.clone(), retention, needed, ways, unasked, archive, is_unsafe, line }
 }
 
 /// The retention of each consumer of a file, with its broker asked.
@@ -230,6 +246,17 @@ mod tests {
             assert_eq!(judge(&consumer(stated), &away).nothing_goes(), None, "{stated}");
         }
         assert_eq!(judge(&consumer(""), &Facts::None).nothing_goes(), None);
+    }
+
+    #[test]
+    fn an_archive_outlasts_the_records() {
+        let kept = |fields: &str| judge(&consumer(fields), &Facts::None);
+        assert_eq!(kept("").archive, None);
+        assert_eq!(kept("archive_keys = true").archive, Some(ArchiveKept::ForEver));
+        let long = kept("retention = \"30d\"\narchive_keys = true\narchive_for = \"31d\"");
+        assert_eq!((long.archive, long.archive_complaint()), (Some(ArchiveKept::For(days(31))), None));
+        let short = kept("retention = \"30d\"\narchive_keys = true\narchive_for = \"30d\"");
+        assert!(short.archive_complaint().unwrap().contains("is 30d, and its records themselves are kept for 30d"));
     }
 
     #[test]

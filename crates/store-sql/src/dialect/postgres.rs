@@ -247,6 +247,7 @@ impl Dialect for PostgresDialect {
         Migration { version: 7, name: "waits", sql: include_str!("../migrations/postgres/0007_waits.sql") },
         Migration { version: 8, name: "offsets", sql: include_str!("../migrations/postgres/0008_offsets.sql") },
         Migration { version: 9, name: "counters", sql: include_str!("../migrations/postgres/0009_counters.sql") },
+        Migration { version: 10, name: "archive", sql: include_str!("../migrations/postgres/0010_archive.sql") },
     ];
 
     fn place(&self) -> &str {

@@ -188,6 +188,7 @@ impl Dialect for SqliteDialect {
         Migration { version: 7, name: "waits", sql: include_str!("../migrations/sqlite/0007_waits.sql") },
         Migration { version: 8, name: "offsets", sql: include_str!("../migrations/sqlite/0008_offsets.sql") },
         Migration { version: 9, name: "counters", sql: include_str!("../migrations/sqlite/0009_counters.sql") },
+        Migration { version: 10, name: "archive", sql: include_str!("../migrations/sqlite/0010_archive.sql") },
     ];
 
     fn place(&self) -> &str {

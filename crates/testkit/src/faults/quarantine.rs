@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use oncebox_core::archive::{ArchiveSize, Archived, Archives};
 use oncebox_core::audit::{Action, AuditEntry, Audits};
-use oncebox_core::horizon::{Consumers, Expired, Expiry, KnownConsumer, OldRecords};
+use oncebox_core::horizon::{Consumers, Expired, Expiry, KnownConsumer, OldRecords, SweepReceived};
 use oncebox_core::parked::{LeasedPark, Park};
 use oncebox_core::quarantine::{CauseCount, ParkedRow, Quarantine, QuarantineStore, Remembered, Superseded};
 use oncebox_core::replay::{Hold, OnTheirWay, Replay, ReplayId, ReplaySpec, Replays};
@@ -113,5 +114,32 @@ impl<S: Store<Tx: Consumers>> Consumers for FaultyTx<S> {
 
     async fn old_records(&mut self, consumer: ConsumerId, older_than: Timestamp) -> Result<OldRecords, StoreError> {
         on_transaction!(self, "old-records", self.inner.old_records(consumer, older_than))
+    }
+
+    async fn sweep_received(&mut self, sweep: SweepReceived<'_>) -> Result<u64, StoreError> {
+        on_transaction!(self, "sweep-received", self.inner.sweep_received(sweep))
+    }
+
+    async fn set_checkpoint(&mut self, consumer: ConsumerId, at: Timestamp) -> Result<bool, StoreError> {
+        on_transaction!(self, "set-checkpoint", self.inner.set_checkpoint(consumer, at))
+    }
+}
+
+impl<S: QuarantineStore> Archives for FaultyTx<S> {
+    async fn archived(
+        &mut self,
+        consumer: ConsumerId,
+        keys: &[Key],
+        since: Timestamp,
+    ) -> Result<Vec<Option<Archived>>, StoreError> {
+        on_transaction!(self, "archived", self.inner.archived(consumer, keys, since))
+    }
+
+    async fn archive_size(&mut self, consumer: ConsumerId) -> Result<ArchiveSize, StoreError> {
+        on_transaction!(self, "archive-size", self.inner.archive_size(consumer))
+    }
+
+    async fn sweep_archive(&mut self, consumer: ConsumerId, before: Timestamp, max: usize) -> Result<u64, StoreError> {
+        on_transaction!(self, "sweep-archive", self.inner.sweep_archive(consumer, before, max))
     }
 }

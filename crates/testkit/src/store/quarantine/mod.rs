@@ -1,17 +1,21 @@
 //! What every store must let an operator do: see what is parked, discard, revive and edit it, run replays that outlive
-//! their process, and keep the audit log and the horizon.
+//! their process, and keep the audit log, the horizon, the archive and the checkpoint.
 
 mod acts;
+mod archive;
 mod edits;
 mod history;
+mod received;
 mod replays;
 mod rows;
 mod spared;
 mod steps;
 
 pub use acts::*;
+pub use archive::*;
 pub use edits::*;
 pub use history::*;
+pub use received::*;
 pub use replays::*;
 pub use rows::*;
 pub use spared::*;
@@ -64,6 +68,15 @@ macro_rules! quarantine_suite {
             a_horizon_never_goes_back,
             shared_records_stay_where_any_consumer_parked,
             what_an_open_replay_put_back_stays,
+
+            keys_of_records_that_went_are_archived,
+            keys_are_archived_only_where_it_is_asked_for,
+            an_archive_that_rolled_back_never_was,
+            shared_keys_are_archived_for_everyone,
+            an_archive_is_shortened_in_steps,
+            a_checkpoint_never_goes_back,
+            processed_messages_of_stored_mode_go,
+            young_processed_messages_stay,
         ] }
     };
 }

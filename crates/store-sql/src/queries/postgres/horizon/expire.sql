@@ -19,4 +19,4 @@ where ctid = any (array(
     limit $3
     for update of inbox skip locked
 ))
-returning (extract(epoch from processed_at) * 1000000)::int8
+returning (extract(epoch from processed_at) * 1000000)::int8, key

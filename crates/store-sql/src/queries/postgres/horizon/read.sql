@@ -1,3 +1,3 @@
--- One horizon (primary key). A statement of its own after a claim: its snapshot then has every deletion that the claim
+-- How far back a consumer looks (primary key). A statement of its own after a claim: its snapshot then has every deletion that the claim
 -- waited for.
-select horizon from {schema}.consumers where id = $1
+select greatest(horizon, checkpoint) from {schema}.consumers where id = $1

@@ -12,4 +12,4 @@ where consumer = $1 and key in (
     order by old.processed_at
     limit $3
 )
-returning processed_at
+returning processed_at, key

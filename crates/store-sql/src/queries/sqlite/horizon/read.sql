@@ -1,2 +1,2 @@
--- One horizon (primary key).
-select horizon from oncebox_consumers where id = $1
+-- How far back a consumer looks (primary key).
+select max(coalesce(horizon, checkpoint), coalesce(checkpoint, horizon)) from oncebox_consumers where id = $1

@@ -1,0 +1,2 @@
+-- One horizon (primary key).
+select horizon from {schema}.consumers where id = $1
