@@ -3,6 +3,7 @@
 
 pub(crate) mod doctor;
 mod follow;
+mod lines;
 pub(crate) mod message;
 pub(crate) mod outbox;
 pub(crate) mod parked;

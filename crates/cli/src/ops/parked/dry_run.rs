@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::Which;
 use crate::fault::fault;
 use crate::ops::At;
-use crate::ops::table::Table;
+use crate::ops::table::{SENTENCE, Table};
 
 /// What is answered with --json.
 #[derive(Serialize)]
@@ -75,7 +75,7 @@ fn told(answer: &Answer, which: &Which) -> String {
             table.row(vec![count.to_string(), would.to_owned()]);
         }
     }
-    let mut each = Table::new(&["ROW", "TYPE", "RESULT", "IN WORDS"]);
+    let mut each = Table::new(&["ROW", "TYPE", "RESULT", SENTENCE]).folding(&[SENTENCE]);
     for one in messages {
         each.row(vec![one.row.to_string(), one.kind.clone(), result(one.result).to_owned(), one.sentence.clone()]);
     }
