@@ -4,10 +4,7 @@ use oncebox::sqlite::{Migrate, Sqlite};
 use oncebox::{Session as _, Store as _, Transaction as _};
 
 use super::finding::{Finding, Severity};
-use super::{postgres, store};
-
-/// How long a look may wait for the writer.
-const LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
+use super::store;
 
 /// Free pages are told where there are more than this, and more than half.
 const FREE_MIN: i64 = 25_000;
@@ -21,21 +18,14 @@ pub(super) async fn examine(path: &str, found: &mut Vec<Finding>) -> Option<Sqli
         return None;
     }
     let builder = Sqlite::builder(path).migrate(Migrate::Check);
-    let state = match builder.schema_check().await {
-        Ok(state) => state,
-        Err(error) => {
-            found.push(postgres::unreachable(&error));
-            return None;
-        }
-    };
-    if let Some(old) = store::schema(state.applied, state.known) {
-        found.push(old);
+    let looked = builder.schema_check().await.map(|state| (state.applied, state.known));
+    if !store::has_tables(looked, found) {
         return None;
     }
     let script = builder.schema_print().unwrap_or_default();
     let looked = async {
         let opened = builder.open().await?;
-        let mut tx = opened.connect().await?.begin(LOCK_WAIT).await?;
+        let mut tx = opened.connect().await?.begin(store::LOCK_WAIT).await?;
         let seen = look(tx.db()).await;
         tx.rollback().await;
         Ok((opened, seen))
@@ -49,7 +39,7 @@ pub(super) async fn examine(path: &str, found: &mut Vec<Finding>) -> Option<Sqli
             Some(opened)
         }
         Err(error) => {
-            found.push(postgres::unreachable(&error));
+            found.push(store::unreachable(&error));
             None
         }
     }

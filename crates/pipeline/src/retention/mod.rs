@@ -56,6 +56,8 @@ pub struct Kept {
     /// Why nobody knows how long is long enough: the broker did not answer, and the file has no number that takes its
     /// place. Then no record goes, because none that is gone comes back.
     pub unasked: Option<String>,
+    /// The broker did not answer, whatever the file says.
+    pub is_unanswered: bool,
     /// The file says that a shorter one is meant.
     pub is_unsafe: bool,
     /// Where the file says it.
@@ -121,7 +123,8 @@ pub(crate) fn judge(spec: &ConsumerSpec, facts: &Facts) -> Kept {
     let is_stated = spec.retention.kept.or(spec.retention.broker).is_some();
     let unasked = if let Facts::Silent(reason) = facts { Some(reason.clone()).filter(|_| !is_stated) } else { None };
     let (is_unsafe, line) = (spec.retention.is_unsafe, spec.retention.line);
-    Kept { consumer: spec.name.clone(), retention, needed, ways, unasked, is_unsafe, line }
+    let is_unanswered = matches!(facts, Facts::Silent(_));
+    Kept { consumer: spec.name.clone(), retention, needed, ways, unasked, is_unanswered, is_unsafe, line }
 }
 
 /// The retention of each consumer of a file, with its broker asked.
