@@ -203,3 +203,52 @@ async fn keys_that_clash_are_told() {
     run.wait().unwrap();
     assert_eq!(found, (vec!["key.conflicts".to_owned()], Some(0)));
 }
+
+/// A server of its own, which is stopped whatever happens.
+struct OwnServer(tempfile::TempDir);
+
+impl OwnServer {
+    fn start() -> (Self, String) {
+        use std::os::unix::fs::PermissionsExt as _;
+        let server = Self(tempfile::tempdir().unwrap());
+        // It runs as another user, who has to get there.
+        std::fs::set_permissions(server.0.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let output = server.script("start");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        (server, stdout(&output).trim().to_owned())
+    }
+
+    fn script(&self, verb: &str) -> Output {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/postgres");
+        Command::new(script).arg(verb).arg(self.0.path().join("server")).output().unwrap()
+    }
+}
+
+impl Drop for OwnServer {
+    fn drop(&mut self) {
+        self.script("stop");
+    }
+}
+
+/// These settings are the server's, and what a consumer can promise hangs on them.
+#[tokio::test]
+async fn a_server_that_does_not_keep_what_it_acknowledged_is_told() {
+    if std::env::var("ONCEBOX_TEST_POSTGRES_URL").is_err() {
+        return skipped("doctor::a_server_that_does_not_keep_what_it_acknowledged_is_told");
+    }
+    let (server, url) = OwnServer::start();
+    let folder = folder(&FILE.replace("sqlite://oncebox.db", &url));
+    assert_eq!(checks(folder.path()), (vec![], Some(0)));
+    let mut db = sqlx::PgConnection::connect(&url).await.unwrap();
+    for setting in
+        ["alter system set fsync = off", "alter system set full_page_writes = off", "select pg_reload_conf()"]
+    {
+        sqlx::raw_sql(setting).execute(&mut db).await.unwrap();
+    }
+    drop(db);
+    let expected = ["store.fsync", "store.full-page-writes", "promise.weak"].map(str::to_owned).to_vec();
+    let told = async || checks(folder.path()) == (expected.clone(), Some(1));
+    eventually("the server has read its settings", told).await;
+    drop(server);
+    assert_eq!(checks(folder.path()), (vec!["store.unreachable".to_owned()], Some(1)));
+}

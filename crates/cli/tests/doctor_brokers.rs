@@ -189,6 +189,32 @@ async fn a_queue_that_is_missing_is_told_and_never_made() {
     assert!(!away.report.to_string().contains("CANARY"), "{:#}", away.report);
 }
 
+/// A user who may read queues and not declare them.
+#[tokio::test]
+async fn a_queue_that_does_not_show_what_it_is_is_told() {
+    let Some(rabbit) = Rabbit::connect("a_queue_that_does_not_show").await else { return };
+    let Ok(folder) = std::env::var("ONCEBOX_TEST_RABBITMQ_DIR") else {
+        return skipped("doctor_brokers::a_queue_that_does_not_show_what_it_is_is_told");
+    };
+    let (queue, user) = (name(), name());
+    let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+    rabbit.channel.queue_declare(queue.as_str().into(), options, FieldTable::default()).await.unwrap();
+    let ctl = async |words: &[&str]| {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/rabbitmq");
+        let output = Command::new(script).args(["ctl", &folder]).args(words).output().await.unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    ctl(&["add_user", &user, "CANARY"]).await;
+    ctl(&["set_permissions", "-p", "/", &user, "^$", "^$", ".*"]).await;
+    let (_, host) = rabbit.url.rsplit_once('@').unwrap();
+    let unseen = examined(&format!("amqp://{user}:CANARY@{host}/{queue}"), "").await;
+    ctl(&["delete_user", &user]).await;
+    rabbit.channel.queue_delete(queue.as_str().into(), QueueDeleteOptions::default()).await.unwrap();
+    unseen.is(&[("rabbitmq.unseen", "note")], 0);
+    unseen.says("does not show what it is made of: ACCESS_REFUSED");
+    assert!(!unseen.report.to_string().contains("CANARY"), "{:#}", unseen.report);
+}
+
 /// A stream of its own at this server, with a consumer if it is said what it is like.
 async fn stream(url: &str, consumer: Option<pull::Config>) -> String {
     let name = name();
@@ -206,12 +232,28 @@ async fn stream(url: &str, consumer: Option<pull::Config>) -> String {
     format!("{url}/{name}")
 }
 
-/// Runs `scripts/nats`.
-async fn nats(words: &[&str], sync: &str) -> String {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/nats");
-    let output = Command::new(script).args(words).env("ONCEBOX_NATS_SYNC", sync).output().await.unwrap();
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+/// A server of its own with this `sync_interval`, which is stopped whatever happens.
+struct OwnServer(tempfile::TempDir);
+
+impl OwnServer {
+    fn start(sync: &str) -> (Self, String) {
+        let server = Self(tempfile::tempdir().unwrap());
+        let output = server.script("start", sync);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        (server, String::from_utf8(output.stdout).unwrap().trim().to_owned())
+    }
+
+    fn script(&self, verb: &str, sync: &str) -> Output {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/nats");
+        let mut command = std::process::Command::new(script);
+        command.arg(verb).arg(self.0.path()).env("ONCEBOX_NATS_SYNC", sync).output().unwrap()
+    }
+}
+
+impl Drop for OwnServer {
+    fn drop(&mut self) {
+        self.script("stop", "");
+    }
 }
 
 /// A server that writes now and then, one that writes at once, and one that does not tell.
@@ -224,11 +266,8 @@ async fn a_stream_that_is_written_too_late_is_told() {
     unseen.is(&[("nats.sync-interval", "note")], 0);
     unseen.says("this user can't see its sync_interval");
     for (sync, expected) in [("2m", &[("nats.sync-interval", "warning")][..]), ("always", &[])] {
-        let folder = tempfile::tempdir().unwrap();
-        let words = [folder.path().to_str().unwrap()];
-        let url = nats(&["start", words[0]], sync).await;
+        let (_server, url) = OwnServer::start(sync);
         let said = examined(&stream(&url, None).await, "").await;
-        nats(&["stop", words[0]], sync).await;
         said.is(expected, 0);
         if sync == "2m" {
             said.says("writes to its disk every 2m");

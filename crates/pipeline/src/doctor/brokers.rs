@@ -28,11 +28,12 @@ pub(super) async fn look(spec: &ConsumerSpec, facts: &Facts) -> Vec<Finding> {
     found
 }
 
-/// Told once: what else nobody can say of it follows from this.
+/// Told once: what else nobody can say of it follows from this. What to do stands at the end of a reason.
 pub(super) fn unreachable(about: &str, reason: &str) -> Finding {
-    let fix = "check the address, and that the broker runs and has it; until it answers, nobody knows for how long records \
-               must be kept";
-    Finding::new("broker.unreachable", Severity::Error, about, reason, fix)
+    let (evidence, advice) =
+        reason.rsplit_once("; ").unwrap_or((reason, "check the address, and that the broker runs"));
+    let fix = format!("{advice}; until it answers, nobody knows for how long records must be kept");
+    Finding::new("broker.unreachable", Severity::Error, about, evidence, fix)
 }
 
 /// Fewer may be under way than there are lanes.
@@ -95,6 +96,9 @@ mod tests {
     async fn a_broker_that_is_away_is_an_error() {
         let away = look(&consumer("queue:q", ""), &Facts::Silent("cannot look".to_owned())).await;
         assert_eq!((checks(&away), away[0].severity), (vec!["broker.unreachable"], Severity::Error));
+        let told = unreachable("c", "cannot look: refused; check the address");
+        assert_eq!(told.evidence, "cannot look: refused");
+        assert!(told.fix.starts_with("check the address; until it answers"), "{told:?}");
         assert_eq!(look(&consumer("queue:q", ""), &Facts::None).await, []);
     }
 }

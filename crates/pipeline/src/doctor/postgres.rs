@@ -157,6 +157,29 @@ mod tests {
         assert_eq!(found.iter().flatten().count(), 3);
     }
 
+    /// How long the oldest transaction is open is seen; whose is not ours counts, and ours does not.
+    #[tokio::test]
+    async fn a_transaction_that_stays_open_is_seen() {
+        use sqlx::Connection as _;
+        let Ok(url) = std::env::var("ONCEBOX_TEST_POSTGRES_URL") else {
+            return oncebox_testkit::skipped("doctor::postgres::a_transaction_that_stays_open_is_seen");
+        };
+        let name = format!("open{}", oncebox::Clock::id(&SystemClock).simple());
+        let create = |verb: &str| sqlx::AssertSqlSafe(format!("{verb} database {name}"));
+        let mut server = sqlx::PgConnection::connect(&url).await.unwrap();
+        sqlx::raw_sql(create("create")).execute(&mut server).await.unwrap();
+        let url = format!("{}/{name}", url.rsplit_once('/').unwrap().0);
+        let mut ours = sqlx::PgConnection::connect(&url).await.unwrap();
+        let mut other = sqlx::PgConnection::connect(&url).await.unwrap();
+        assert_eq!(look(&mut ours, "oncebox").await.unwrap().0.oldest, 0);
+        sqlx::raw_sql("begin").execute(&mut other).await.unwrap();
+        let seen = async || look(&mut ours, "oncebox").await.unwrap().0.oldest >= 2;
+        oncebox_testkit::eventually("it is open for two seconds", seen).await;
+        other.close().await.unwrap();
+        ours.close().await.unwrap();
+        sqlx::raw_sql(create("drop")).execute(&mut server).await.unwrap();
+    }
+
     #[test]
     fn dead_rows_and_open_transactions_are_warnings() {
         let bloated = bloat(&Seen { live: 10, ..sound() }).unwrap();
