@@ -32,7 +32,7 @@ pub(super) async fn look(spec: &ConsumerSpec, facts: &Facts) -> Vec<Finding> {
 pub(super) fn unreachable(about: &str, reason: &str) -> Finding {
     let (evidence, advice) =
         reason.rsplit_once("; ").unwrap_or((reason, "check the address, and that the broker runs"));
-    let fix = format!("{advice}; until it answers, nobody knows for how long records must be kept");
+    let fix = format!("{advice}; until then, nobody knows for how long records must be kept");
     Finding::new("broker.unreachable", Severity::Error, about, evidence, fix)
 }
 
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!((checks(&away), away[0].severity), (vec!["broker.unreachable"], Severity::Error));
         let told = unreachable("c", "cannot look: refused; check the address");
         assert_eq!(told.evidence, "cannot look: refused");
-        assert!(told.fix.starts_with("check the address; until it answers"), "{told:?}");
+        assert!(told.fix.starts_with("check the address; until then"), "{told:?}");
         assert_eq!(look(&consumer("queue:q", ""), &Facts::None).await, []);
     }
 }
