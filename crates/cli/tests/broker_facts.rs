@@ -1,4 +1,4 @@
-//! What Kafka, NATS and RabbitMQ say of a topic, a stream or a queue, and what `run`, `retention` and `doctor` make of it.
+//! What Kafka and NATS say of a topic or a stream, and what `run`, `retention` and `doctor` make of it.
 
 #![cfg(feature = "brokers")]
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic anywhere")]
@@ -52,12 +52,12 @@ impl Place {
         (stderr(&output), output.status.code())
     }
 
-    /// What the doctor finds, beside what it always finds of a server of tests.
+    /// What the doctor finds, beside what it always finds of a server of tests: that nobody sees when NATS writes.
     async fn doctor(&self, fields: &str) -> (Vec<String>, Value, Option<i32>) {
         let output = oncebox(self.write(fields).await, &["doctor", "--json"]).await;
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         let found = report["findings"].as_array().unwrap().iter().map(|one| one["check"].as_str().unwrap().to_owned());
-        (found.collect(), report.clone(), output.status.code())
+        (found.filter(|check| check != "nats.sync-interval").collect(), report.clone(), output.status.code())
     }
 }
 
@@ -179,7 +179,11 @@ async fn a_broker_that_is_away_is_told_and_nothing_goes_without_a_number() {
         let (told, code) = place.check("retention = \"7d\"").await;
         assert_eq!((told.contains("INFO") && told.contains(&what), code), (true, Some(0)), "{told}");
         let (found, report, code) = place.doctor("retention = \"7d\"").await;
-        assert_eq!((found, code), (vec!["broker.unreachable".to_owned(), "retention.open".to_owned()], Some(1)));
+        assert_eq!(
+            (found, code),
+            (vec!["broker.unreachable".to_owned()], Some(1)),
+            "once, and not for each that follows"
+        );
         assert!(report["findings"][0]["evidence"].as_str().unwrap().starts_with(&what), "{report}");
     }
 }
@@ -229,36 +233,4 @@ async fn the_doctor_tells_of_a_stream_that_forgets_and_of_a_consumer_that_is_sta
     let Some((place, _, _)) = nats(test, in_memory).await else { return };
     let (found, report, code) = place.doctor("").await;
     assert_eq!((found, code), (vec!["nats.memory".to_owned()], Some(1)), "{report}");
-}
-
-/// By AMQP alone nobody sees whether a queue has a dead-letter exchange, so the doctor says what it did not see, of a queue
-/// with one and of a queue without, and never that all is well.
-#[tokio::test]
-async fn the_doctor_says_what_it_cannot_see_of_a_queue() {
-    let Ok(url) = std::env::var("ONCEBOX_TEST_RABBITMQ_URL") else {
-        return skipped("broker_facts::the_doctor_says_what_it_cannot_see_of_a_queue");
-    };
-    let connection = lapin::Connection::connect(&url, lapin::ConnectionProperties::default()).await.unwrap();
-    let channel = connection.create_channel().await.unwrap();
-    for dead_letters in [false, true] {
-        let queue = name();
-        let mut arguments = lapin::types::FieldTable::default();
-        let text = |text: &str| lapin::types::AMQPValue::LongString(text.into());
-        arguments.insert("x-queue-type".into(), text("quorum"));
-        if dead_letters {
-            arguments.insert("x-dead-letter-exchange".into(), text("amq.fanout"));
-        }
-        let options = lapin::options::QueueDeclareOptions { durable: true, ..Default::default() };
-        channel.queue_declare(queue.as_str().into(), options, arguments).await.unwrap();
-        let place = Place::new(format!("{url}/{queue}"));
-        let (mut found, report, code) = place.doctor("broker_retention = \"1d\"").await;
-        found.retain(|check| check != "file.secret");
-        assert_eq!((found, code), (vec!["rabbitmq.unseen".to_owned()], Some(0)), "{report}");
-        let seen =
-            &report["findings"].as_array().unwrap().iter().find(|one| one["check"] == "rabbitmq.unseen").unwrap();
-        assert_eq!(seen["severity"], "note");
-        assert!(seen["evidence"].as_str().unwrap().contains(&queue), "{report}");
-        assert!(seen["fix"].as_str().unwrap().contains("rabbitmqctl list_queues"), "{report}");
-        channel.queue_delete(queue.as_str().into(), lapin::options::QueueDeleteOptions::default()).await.unwrap();
-    }
 }

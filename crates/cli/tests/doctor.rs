@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use oncebox_testkit::skipped;
+use oncebox_testkit::{eventually, skipped};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection};
 
@@ -129,4 +129,126 @@ async fn settings_of_postgres_that_lose_data_are_told() {
     sqlx::raw_sql(AssertSqlSafe(format!("drop schema {schema} cascade"))).execute(&mut db).await.unwrap();
     assert!(found.contains(&"store.synchronous-commit".to_owned()), "{found:?}");
     assert_eq!(code, Some(1));
+}
+
+/// An index that is gone, and a table of which most is dead.
+#[tokio::test]
+async fn tables_of_postgres_that_are_worn_are_told() {
+    let Ok(url) = std::env::var("ONCEBOX_TEST_POSTGRES_URL") else {
+        return skipped("doctor::tables_of_postgres_that_are_worn_are_told");
+    };
+    let schema = format!("doctor_worn_{}", std::process::id());
+    let folder = folder(&FILE.replace("sqlite://oncebox.db\"", &format!("{url}\"\nschema = \"{schema}\"")));
+    let mut db = sqlx::PgConnection::connect(&url).await.unwrap();
+    let wear = format!(
+        "alter table {schema}.inbox set (autovacuum_enabled = false);
+         drop index {schema}.inbox_processed_at;"
+    );
+    assert_eq!(checks(folder.path()), (vec![], Some(0)));
+    sqlx::raw_sql(AssertSqlSafe(wear)).execute(&mut db).await.unwrap();
+    assert_eq!(checks(folder.path()), (vec!["store.indexes".to_owned()], Some(1)));
+    // Rows that were never there for anyone: each is dead at once.
+    let columns: Vec<String> = sqlx::query_scalar(
+        "select case when data_type = 'bytea' then 'int8send(n)' when data_type = 'timestamp with time zone' then 'now()'
+         else 'n % 100' end from information_schema.columns where table_schema = $1 and table_name = 'inbox'
+         and is_nullable = 'NO' and column_default is null order by ordinal_position",
+    )
+    .bind(&schema)
+    .fetch_all(&mut db)
+    .await
+    .unwrap();
+    let names: Vec<String> = sqlx::query_scalar(
+        "select column_name::text from information_schema.columns where table_schema = $1 and table_name = 'inbox'
+         and is_nullable = 'NO' and column_default is null order by ordinal_position",
+    )
+    .bind(&schema)
+    .fetch_all(&mut db)
+    .await
+    .unwrap();
+    let fill = format!(
+        "begin; insert into {schema}.inbox ({}) select {} from generate_series(1::int8, 120000) n; rollback;",
+        names.join(", "),
+        columns.join(", ")
+    );
+    sqlx::raw_sql(AssertSqlSafe(fill)).execute(&mut db).await.unwrap();
+    drop(db);
+    eventually("the server has counted them", async || checks(folder.path()).0.contains(&"store.bloat".to_owned()))
+        .await;
+    let mut db = sqlx::PgConnection::connect(&url).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(format!("drop schema {schema} cascade"))).execute(&mut db).await.unwrap();
+}
+
+/// Two messages under one id that say different things.
+#[tokio::test]
+async fn keys_that_clash_are_told() {
+    let folder = folder(FILE);
+    let folder = folder.path();
+    let mut run = Command::new(env!("CARGO_BIN_EXE_oncebox"));
+    let mut run = run.current_dir(folder).arg("run").stderr(std::process::Stdio::null()).spawn().unwrap();
+    let applied = |field: &str| {
+        let status: Value = serde_json::from_slice(&oncebox(folder, &["status", "--json"]).stdout).unwrap_or_default();
+        status["consumers"][0][field].as_u64().unwrap_or(0)
+    };
+    let send = |payload| {
+        let words = ["send", "--id", "p-1", "--type", "payment.received", "--payload", payload];
+        assert!(oncebox(folder, &words).status.success());
+    };
+    send("{\"amount\": 5}");
+    eventually("the first is applied", async || applied("applied") == 1).await;
+    assert_eq!(checks(folder), (vec![], Some(0)));
+    send("{\"amount\": 6}");
+    eventually("the second is a conflict", async || applied("conflicts") == 1).await;
+    let found = checks(folder);
+    run.kill().unwrap();
+    run.wait().unwrap();
+    assert_eq!(found, (vec!["key.conflicts".to_owned()], Some(0)));
+}
+
+/// A server of its own, which is stopped whatever happens.
+struct OwnServer(tempfile::TempDir);
+
+impl OwnServer {
+    fn start() -> (Self, String) {
+        use std::os::unix::fs::PermissionsExt as _;
+        let server = Self(tempfile::tempdir().unwrap());
+        // It runs as another user, who has to get there.
+        std::fs::set_permissions(server.0.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let output = server.script("start");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        (server, stdout(&output).trim().to_owned())
+    }
+
+    fn script(&self, verb: &str) -> Output {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/postgres");
+        Command::new(script).arg(verb).arg(self.0.path().join("server")).output().unwrap()
+    }
+}
+
+impl Drop for OwnServer {
+    fn drop(&mut self) {
+        self.script("stop");
+    }
+}
+
+/// These settings are the server's, and what a consumer can promise hangs on them.
+#[tokio::test]
+async fn a_server_that_does_not_keep_what_it_acknowledged_is_told() {
+    if std::env::var("ONCEBOX_TEST_POSTGRES_URL").is_err() {
+        return skipped("doctor::a_server_that_does_not_keep_what_it_acknowledged_is_told");
+    }
+    let (server, url) = OwnServer::start();
+    let folder = folder(&FILE.replace("sqlite://oncebox.db", &url));
+    assert_eq!(checks(folder.path()), (vec![], Some(0)));
+    let mut db = sqlx::PgConnection::connect(&url).await.unwrap();
+    for setting in
+        ["alter system set fsync = off", "alter system set full_page_writes = off", "select pg_reload_conf()"]
+    {
+        sqlx::raw_sql(setting).execute(&mut db).await.unwrap();
+    }
+    drop(db);
+    let expected = ["store.fsync", "store.full-page-writes", "promise.weak"].map(str::to_owned).to_vec();
+    let told = async || checks(folder.path()) == (expected.clone(), Some(1));
+    eventually("the server has read its settings", told).await;
+    drop(server);
+    assert_eq!(checks(folder.path()), (vec!["store.unreachable".to_owned()], Some(1)));
 }

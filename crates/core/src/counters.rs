@@ -126,6 +126,9 @@ pub struct TallyBody {
     /// What it waits for, if it can't go on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<String>,
+    /// How long the slowest call of a handler took, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slowest_micros: Option<u64>,
     /// When the last of those was seen that were added up, in microseconds since 1970; for stores to fill in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_seen: Option<i64>,
@@ -138,6 +141,7 @@ impl TallyBody {
             let sum = self.counts.entry(name.clone()).or_default();
             *sum = sum.saturating_add(*count);
         }
+        self.slowest_micros = self.slowest_micros.max(other.slowest_micros);
         self.last_seen = self.last_seen.max(other.last_seen);
         if self.guarantee.is_none() {
             self.guarantee.clone_from(&other.guarantee);
@@ -169,7 +173,8 @@ pub struct Depth {
     /// It is what waits for this process alone, as in its partitions: what waits for others comes on top.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_share: bool,
-    /// How long the oldest that nobody has taken waits; `None`: not known, or there is none.
+    /// How long the oldest waits; `None`: not known, or there is none. In a queue of the store, of those that nobody has
+    /// taken; at a broker, of those that are not acknowledged.
     pub oldest_seconds: Option<u64>,
 }
 
@@ -229,8 +234,9 @@ mod tests {
         let backlog = Depth { place: Some("queue:q".to_owned()), messages: Some(9), ..Depth::default() };
         let one = TallyBody { counts, in_hand: Some(2), backlog: Some(backlog), ..TallyBody::default() };
         let mut sum = TallyBody::default();
-        sum.add(&one);
-        sum.add(&one);
+        sum.add(&TallyBody { slowest_micros: Some(9), ..one.clone() });
+        sum.add(&TallyBody { slowest_micros: Some(7), ..one });
+        assert_eq!(sum.slowest_micros, Some(9), "the slowest is not added up");
         assert_eq!((sum.count("handled"), sum.in_hand), (6, None));
         let backlog = sum.backlog.expect("the place is known");
         assert_eq!((backlog.place.as_deref(), backlog.messages), (Some("queue:q"), None));

@@ -11,11 +11,15 @@ use rdkafka::message::{BorrowedMessage, Header, Headers as _, OwnedHeaders};
 /// Says how many headers could not be read, because their names are no UTF-8.
 const UNREADABLE: &str = "oncebox-unreadable-headers";
 
+/// When it was stored, or made by its producer's clock, whichever the topic keeps.
+pub(crate) fn stored_at(record: &BorrowedMessage<'_>) -> Option<Timestamp> {
+    record.timestamp().to_millis().and_then(|millis| Timestamp::from_millisecond(millis).ok())
+}
+
 pub(crate) fn read(record: &BorrowedMessage<'_>) -> Message {
     let payload = record.payload().map(Bytes::copy_from_slice).unwrap_or_default();
-    let made = record.timestamp().to_millis().and_then(|millis| Timestamp::from_millisecond(millis).ok());
     let (headers, unreadable) = headers(record);
-    let made = made.unwrap_or_else(|| SystemClock.now());
+    let made = stored_at(record).unwrap_or_else(|| SystemClock.now());
     let mut message = Spelling::KAFKA.read(headers, payload, record.topic(), made);
     if message.order_key.is_none() {
         message.order_key = record.key().filter(|key| !key.is_empty()).map(order_key);

@@ -39,6 +39,7 @@ mod fetch;
 mod headers;
 mod inspect;
 mod link;
+mod oldest;
 mod place;
 mod receipt;
 mod server;
@@ -46,7 +47,7 @@ mod settings;
 mod sink;
 mod source;
 
-pub use inspect::{StreamFacts, inspect};
+pub use inspect::{DiskSync, StreamFacts, inspect};
 pub use receipt::JetStreamReceipt;
 pub use server::Server;
 pub use settings::NewConsumer;

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use crate::error::{self, Trouble};
 use crate::fetch::{self, Broken};
 use crate::link::{ANSWER_MAX, Link};
+use crate::oldest;
 use crate::receipt::{JetStreamReceipt, Room, lease_end};
 use crate::server::Server;
 use crate::settings::{NewConsumer, Settings};
@@ -241,7 +242,8 @@ impl<S: Store> Source<S> for JetStreamSource {
         self.tell(EXTEND, AckKind::Progress, ours, |receipt| receipt.extended(until)).await
     }
 
-    /// What the consumer was not given yet. What it has in hand is not among it.
+    /// What the consumer was not given yet. What it has in hand is not among it; but how long the oldest waits is told of
+    /// what is not acknowledged, in hand or not.
     async fn backlog(&self) -> Result<Option<Depth>, SourceError> {
         let attempted = "ask after";
         let open = self.opened(attempted)?;
@@ -250,7 +252,8 @@ impl<S: Store> Source<S> for JetStreamSource {
         }
         let info = open.consumer.get_info().await.map_err(|error| error::consumer(&error.kind()));
         let info = info.map_err(|trouble| trouble.in_source(self.attempted(attempted)))?;
-        Ok(Some(Depth { messages: Some(info.num_pending), ..Depth::default() }))
+        let oldest_seconds = oldest::waits(&open.link, &info).await;
+        Ok(Some(Depth { messages: Some(info.num_pending), oldest_seconds, ..Depth::default() }))
     }
 
     async fn close(&self) {

@@ -108,7 +108,7 @@ pub mod sqlite {
 #[cfg(feature = "nats")]
 pub mod nats {
     pub use oncebox_nats::{
-        JetStreamReceipt, JetStreamSink, JetStreamSource, NewConsumer, Server, StreamFacts, inspect,
+        DiskSync, JetStreamReceipt, JetStreamSink, JetStreamSource, NewConsumer, Server, StreamFacts, inspect,
     };
 }
 

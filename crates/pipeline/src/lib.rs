@@ -4,6 +4,7 @@
 
 mod backend;
 pub mod doctor;
+mod dry_run;
 mod feed;
 pub mod file;
 mod handler;
@@ -19,5 +20,6 @@ pub mod shape;
 pub mod sql;
 mod watching;
 
+pub use dry_run::dry_runner;
 pub use run::{Parts, RunFileError, Running, run};
 pub use send::{SendError, send};

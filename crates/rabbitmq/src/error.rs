@@ -107,6 +107,14 @@ pub(crate) fn soft(error: &Error) -> Option<&AMQPError> {
     }
 }
 
+/// Whether the broker said that what was asked for does not exist. (What is down has the same code.)
+pub(crate) fn is_missing(error: &Error) -> bool {
+    soft(error).is_some_and(|said| {
+        matches!(said.kind(), AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND))
+            && !said.get_message().as_str().contains("is down")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -43,6 +43,7 @@
 mod backoff;
 mod error;
 mod field;
+mod inspect;
 mod link;
 mod rabbit;
 mod read;
@@ -53,6 +54,7 @@ mod topology;
 mod window;
 mod write;
 
+pub use inspect::{QueueFacts, inspect};
 pub use rabbit::Rabbit;
 pub use sink::RabbitSink;
 pub use source::{RabbitReceipt, RabbitSource};

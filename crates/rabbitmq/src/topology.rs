@@ -1,8 +1,8 @@
 //! Queues: that they are there, and that they are what they were said to be.
 
-use lapin::Connection;
 use lapin::options::{ExchangeDeclareOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable, ShortString};
+use lapin::{Connection, Queue};
 
 use crate::error::{Trouble, TroubleKind, soft};
 use crate::link::{Link, within};
@@ -142,11 +142,16 @@ pub(crate) async fn find_queue(connection: &Connection, queue: ShortString) -> R
 
 /// How many messages are ready in the queue, asked on a channel that is thrown away: if it is not there, that closes it.
 pub(crate) async fn count_ready(connection: &Connection, queue: ShortString) -> Result<u64, lapin::Error> {
+    look_at_queue(connection, queue).await.map(|found| found.message_count().into())
+}
+
+/// What the broker says of a queue without being asked to make it.
+pub(crate) async fn look_at_queue(connection: &Connection, queue: ShortString) -> Result<Queue, lapin::Error> {
     let channel = connection.create_channel().await?;
     let options = QueueDeclareOptions { passive: true, ..Default::default() };
     let found = channel.queue_declare(queue, options, FieldTable::default()).await?;
     channel.close(200, "OK".into()).await?;
-    Ok(found.message_count().into())
+    Ok(found)
 }
 
 /// The same for an exchange.

@@ -57,7 +57,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         .filter(|name| !report.promises.iter().any(|promised| promised.consumer == *name))
         .collect();
     let weak = required.is_some_and(|required| report.weaker_than(required).next().is_some() || !unasked.is_empty());
-    let answer = if args.json { json(&report, required, weak)? } else { told(&report, required, &unasked) };
+    let answer = if args.json {
+        json(&report, required, weak)?
+    } else {
+        super::lines::broken(&told(&report, required, &unasked))
+    };
     super::print(&answer)?;
     if weak || report.has_errors() {
         return Err(fault(Code::DoctorFound, "something must be mended; the report says what, and how"));

@@ -4,6 +4,7 @@
 mod checkpoint;
 pub(crate) mod doctor;
 mod follow;
+mod lines;
 pub(crate) mod message;
 pub(crate) mod outbox;
 pub(crate) mod parked;

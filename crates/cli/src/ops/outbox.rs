@@ -98,7 +98,7 @@ fn listed(listing: &OutboxListing) -> String {
     let since = listing.oldest.map(|oldest| format!(", the oldest since {}", clock(oldest))).unwrap_or_default();
     let mut text = format!("{} to be published{since}; {} set aside\n", listing.unsent, listing.aside);
     if !listing.rows.is_empty() {
-        let mut table = Table::new(&["ROW", "STATE", "TOPIC", "TYPE", "SINCE", "REASON"]);
+        let mut table = Table::new(&["ROW", "STATE", "TOPIC", "TYPE", "SINCE", "REASON"]).folding(&["REASON", "SINCE"]);
         for row in &listing.rows {
             let since = clock(row.settled_at.unwrap_or(row.emitted_at));
             let (number, reason) = (row.row.to_string(), row.reason.clone().unwrap_or_default());

@@ -67,8 +67,8 @@ async fn act<S: oncebox::quarantine::QuarantineStore>(
                 if replays.is_empty() {
                     return "there are no replays".to_owned();
                 }
-                let mut table =
-                    Table::new(&["ID", "CONSUMER", "STATE", "REVIVED", "DONE", "FAILED", "LIVE", "WHO", "FILTER"]);
+                let heads = ["ID", "CONSUMER", "STATE", "REVIVED", "DONE", "FAILED", "LIVE", "WHO", "FILTER"];
+                let mut table = Table::new(&heads).folding(&["FILTER", "WHO"]);
                 for one in &replays {
                     let counts = [one.revived, one.done, one.failed, one.live].map(|count| count.to_string());
                     let mut row = vec![one.id.0.to_string(), one.consumer.clone(), one.state.name().to_owned()];

@@ -184,7 +184,8 @@ fn shown(plans: &[RetentionPlan], chosen: &[Chosen]) -> Vec<serde_json::Value> {
 }
 
 fn text(plans: &[RetentionPlan], chosen: &[Chosen]) -> String {
-    let mut table = Table::new(&["CONSUMER", "KEPT", "GOES", "STAYS", "OLDEST", "HORIZON"]);
+    let mut table =
+        Table::new(&["CONSUMER", "KEPT", "GOES", "STAYS", "OLDEST", "HORIZON"]).folding(&["HORIZON", "OLDEST"]);
     for plan in plans {
         let about = if plan.counted { "" } else { "~" };
         let time = |at: Option<oncebox::Timestamp>| at.map_or_else(|| "-".to_owned(), |at| format!("{at:.0}"));

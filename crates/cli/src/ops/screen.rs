@@ -73,6 +73,18 @@ pub(crate) fn tame(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '�' } else { c }).collect()
 }
 
+/// A line of our own no wider than this. Colours take no room, and what comes after the cut keeps its colours off.
+pub(crate) fn cut(line: &str, width: usize) -> String {
+    let (mut shown, mut in_colour) = (0, false);
+    let fits = |c: &char| {
+        let is_colour = in_colour || *c == '\x1b';
+        in_colour = is_colour && *c != 'm';
+        shown += usize::from(!is_colour);
+        is_colour || shown <= width
+    };
+    line.chars().filter(fits).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +92,13 @@ mod tests {
     #[test]
     fn what_steers_a_terminal_does_not_reach_it() {
         assert_eq!(tame("a\x1b[2Jb\nc"), "a�[2Jb�c");
+    }
+
+    #[test]
+    fn colours_take_no_room() {
+        let line = "\x1b[1mCONSUMER\x1b[0m  \x1b[31mdead\x1b[0m";
+        assert_eq!(cut(line, 14), line);
+        assert_eq!(cut(line, 12), "\x1b[1mCONSUMER\x1b[0m  \x1b[31mde\x1b[0m");
     }
 
     #[test]

@@ -11,6 +11,8 @@ use oncebox::quarantine::QuarantineStore;
 use oncebox_admin::{Admin, ConsumerStatus, RelayStatus, Status};
 use tokio::time::Instant;
 
+use super::lines::broken;
+use super::screen::cut;
 use super::table::Table;
 use super::{At, on_store, replay};
 use crate::number::{at_least, grouped, time};
@@ -84,8 +86,7 @@ impl Screen {
         let up = if self.drawn > 0 { format!("\u{1b}[{}A", self.drawn) } else { String::new() };
         // A line that is broken in two would be drawn over in part.
         let width = terminal_size::terminal_size().map_or(usize::MAX, |(width, _)| width.0.into());
-        let cut = |line: &str| line.chars().take(width).collect::<String>();
-        let body: String = text.lines().map(|line| format!("\u{1b}[2K{}\n", cut(line))).collect();
+        let body: String = text.lines().map(|line| format!("\u{1b}[2K{}\n", cut(line, width))).collect();
         self.drawn = text.lines().count();
         // What the last picture had more is wiped.
         write!(out, "{up}{body}\u{1b}[J")?;
@@ -98,8 +99,8 @@ type Since<'s> = Option<(Duration, &'s Status)>;
 
 /// What is shown to people.
 fn text(status: &Status, since: Since<'_>) -> String {
-    let mut parts = vec![consumers(status, since), relay(&status.relay, since), processes(status)];
-    parts.extend(status.replays.iter().map(replay::told));
+    let mut parts = vec![consumers(status, since), broken(&relay(&status.relay, since)), processes(status)];
+    parts.extend(status.replays.iter().map(|view| broken(&replay::told(view))));
     parts.retain(|part| !part.is_empty());
     parts.join("\n")
 }
@@ -113,7 +114,15 @@ fn consumers(status: &Status, since: Since<'_>) -> String {
         heads.push("APPLIED/s");
     }
     heads.extend(["RUNS IN", "GUARANTEE"]);
-    let mut table = Table::new(&heads);
+    let mut table = Table::new(&heads).folding(&[
+        "GUARANTEE",
+        "RUNS IN",
+        "CONFLICTS",
+        "OLDEST",
+        "DUPLICATES",
+        "PARKED",
+        "APPLIED/s",
+    ]);
     for one in &status.consumers {
         let mut row = vec![one.name.clone()];
         row.extend([one.applied, one.duplicates, one.conflicts].map(grouped));
@@ -128,16 +137,16 @@ fn consumers(status: &Status, since: Since<'_>) -> String {
         row.push(one.guarantee.clone().unwrap_or_else(|| "?".to_owned()));
         table.row(row);
     }
-    let mut text = table.text();
+    let mut told = String::new();
     for one in &status.consumers {
         for what in &one.waiting_for {
-            text += &format!("{} waits: {what}\n", one.name);
+            told += &format!("{} waits: {what}\n", one.name);
         }
         if one.dead > 0 {
-            text += &format!("{} has dead messages; `oncebox parked groups {}` tells why\n", one.name, one.name);
+            told += &format!("{} has dead messages; `oncebox parked groups {}` tells why\n", one.name, one.name);
         }
     }
-    text
+    table.text() + &broken(&told)
 }
 
 fn runs_in(one: &ConsumerStatus) -> String {
@@ -192,7 +201,7 @@ fn relay(relay: &RelayStatus, since: Since<'_>) -> String {
 }
 
 fn processes(status: &Status) -> String {
-    let mut table = Table::new(&["PROCESS", "UP", "SEEN", "RUNS"]);
+    let mut table = Table::new(&["PROCESS", "UP", "SEEN", "RUNS"]).folding(&["RUNS"]);
     for one in &status.processes {
         let seen = format!("{} ago", time(one.seen_seconds_ago));
         table.row(vec![one.process.clone(), time(one.up_seconds), seen, one.parts.join(", ")]);

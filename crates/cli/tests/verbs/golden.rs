@@ -62,22 +62,26 @@ impl Golden {
         let answer = id.replace_all(answer, next);
         let time = Regex::new(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z").unwrap();
         let answer = time.replace_all(&answer, "2026-01-02T03:04:05Z");
-        // It grows with each migration.
+        // It grows with each migration. (Other verbs have an `applied`, too.)
+        if answer.contains("\"applied\"") && !answer.contains("\"known\"") {
+            return answer.into_owned();
+        }
         let version = Regex::new(r#"(at version |"(?:applied|known)": )\d+"#).unwrap();
         version.replace_all(&answer, "${1}8").into_owned()
     }
 }
 
-/// Each documented verb with the answer that is kept for it.
-pub(crate) fn answers() -> Vec<(String, String)> {
+/// Each documented verb with the answer that is kept for it; of a verb with a flag, if the page tells of that.
+pub(crate) fn answers(page: &str) -> Vec<(String, String)> {
     let mut answers = Vec::new();
     for file in std::fs::read_dir(folder()).unwrap() {
         let path = file.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "json") {
             let name = path.file_stem().unwrap().to_str().unwrap();
-            // `message-show.discarded` is another case of `message-show`.
-            if !name.contains('.') {
-                answers.push((name.replacen('-', " ", 1), std::fs::read_to_string(&path).unwrap()));
+            // `message-show.discarded` is another case of `message-show`; `parked-plan.dry-run` has a page of its own.
+            let verb = name.replacen('-', " ", 1).replacen('.', " --", 1);
+            if !name.contains('.') || page.contains(&format!("\n## `{verb}`")) {
+                answers.push((verb, std::fs::read_to_string(&path).unwrap()));
             }
         }
     }

@@ -35,7 +35,7 @@ fn the_documented_json_is_what_the_verbs_answer() {
         return;
     }
     let page = include_str!("../../../../docs/json.md");
-    for (verb, answer) in golden::answers() {
+    for (verb, answer) in golden::answers(page) {
         let section = page.split("\n## ").find(|section| section.starts_with(&format!("`{verb}`")));
         let section = section.unwrap_or_else(|| panic!("docs/json.md has no section `{verb}`"));
         let example = section.split("```json\n").nth(1).and_then(|rest| rest.split("\n```").next());

@@ -131,6 +131,8 @@ async fn notes_and_ends(day: &mut Day<'_>) {
 /// Replays that nobody carries on, so that each state can be looked at.
 async fn steering(day: &mut Day<'_>) {
     day.place.with_reversals();
+    let dry = ["parked", "plan", "invoices", "row <= 2 or row = 8", "--dry-run"];
+    day.both("parked-plan.dry-run", &dry).await;
     let start = |row: &'static str| [&["parked", "replay", "invoices", row, "--detach", "--yes"], &WHY[..]].concat();
     day.text("parked-replay.detached", &start("row = 1"), 0).await;
     day.place.answer(&start("row = 2"), 0).await;

@@ -24,7 +24,10 @@ use std::time::Duration;
 
 use oncebox_core::counters::Depth;
 use oncebox_core::source::{Order, SourceCapabilities};
-use oncebox_core::{Coordinate, Delivery, Message, Release, Source, SourceError, SourceErrorKind, Store};
+use oncebox_core::{
+    Clock as _, Coordinate, Delivery, Message, Release, Source, SourceError, SourceErrorKind, Store, SystemClock,
+    Timestamp,
+};
 use tokio::time::{Instant, timeout};
 
 use self::partitions::Room;
@@ -242,10 +245,16 @@ impl<S: Store> Source<S> for KafkaSource {
         Ok(())
     }
 
-    /// How far the partitions of this process are behind their ends; `None` before that is known of all of them.
+    /// How far the partitions of this process are behind their ends; `None` before that is known of all of them. The
+    /// oldest is the record at the offset to commit: it was fetched, or will be in a moment.
     async fn backlog(&self) -> Result<Option<Depth>, SourceError> {
-        let messages = self.shared.state().lag;
-        Ok(Some(Depth { messages, is_share: true, ..Depth::default() }))
+        let (messages, oldest) = {
+            let state = self.shared.state();
+            (state.lag, state.partitions.oldest())
+        };
+        let waits = |then: Timestamp| SystemClock.now().duration_since(then).as_secs();
+        let oldest_seconds = oldest.map(|then| u64::try_from(waits(then)).unwrap_or(0));
+        Ok(Some(Depth { messages, is_share: true, oldest_seconds, ..Depth::default() }))
     }
 
     async fn close(&self) {

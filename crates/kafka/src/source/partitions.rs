@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use oncebox_core::{Message, planted};
+use oncebox_core::{Message, Timestamp, planted};
 use tokio::time::Instant;
 
 /// One hand-out of one record.
@@ -102,6 +102,8 @@ struct Record {
     message: Arc<Message>,
     from: i64,
     witness: i64,
+    /// When it was stored, as far as the brokers tell.
+    stored: Option<Timestamp>,
 }
 
 /// A bound on what waits in one partition.
@@ -174,6 +176,7 @@ impl Partitions {
         offset: i64,
         message: Arc<Message>,
         witness: i64,
+        stored: Option<Timestamp>,
     ) -> Result<(), AnotherLog> {
         let Some(partition) = self.assigned.get_mut(&number) else { return Ok(()) };
         // Not there any more if the log was compacted: then nothing is known either way.
@@ -188,7 +191,7 @@ impl Partitions {
             return Ok(());
         }
         let from = partition.next.replace(offset + 1).unwrap_or(offset);
-        partition.wait(offset, Waiting { record: Record { message, from, witness }, due: None, hands: 0 });
+        partition.wait(offset, Waiting { record: Record { message, from, witness, stored }, due: None, hands: 0 });
         Ok(())
     }
 
@@ -259,6 +262,11 @@ impl Partitions {
         self.assigned.iter().map(|(number, partition)| (*number, partition.mark())).collect()
     }
 
+    /// When the oldest was stored that was fetched and is not done.
+    pub(super) fn oldest(&self) -> Option<Timestamp> {
+        self.assigned.values().filter_map(Partition::oldest).min()
+    }
+
     /// The marks that moved since the broker was told, which it is being told now.
     pub(super) fn tell_marks(&mut self) -> Vec<(i32, i64)> {
         let mut marks = Vec::new();
@@ -284,6 +292,13 @@ impl Partition {
         self.waiting.insert(offset, waiting);
     }
 
+    /// The time of the record at the mark.
+    fn oldest(&self) -> Option<Timestamp> {
+        let waiting = self.waiting.first_key_value().map(|(offset, waiting)| (*offset, &waiting.record));
+        let out = self.out.first_key_value().map(|(offset, out)| (*offset, &out.record));
+        waiting.into_iter().chain(out).min_by_key(|(offset, _)| *offset).and_then(|(_, record)| record.stored)
+    }
+
     fn mark(&self) -> Option<i64> {
         let first = |offset: Option<i64>| offset.unwrap_or(i64::MAX);
         let waiting = first(self.waiting.first_key_value().map(|(offset, _)| *offset));
@@ -300,7 +315,7 @@ mod tests {
     use super::*;
 
     fn note(partitions: &mut Partitions, number: i32, offset: i64) {
-        partitions.insert(number, offset, Arc::new(Message::new("noted")), 0).unwrap();
+        partitions.insert(number, offset, Arc::new(Message::new("noted")), 0, None).unwrap();
     }
 
     fn fetched(offsets: impl IntoIterator<Item = i64>) -> Partitions {
@@ -325,6 +340,23 @@ mod tests {
         assert_eq!(partitions.tell_marks(), [(0, 10)]);
         partitions.tell_again();
         assert_eq!(partitions.tell_marks(), [(0, 10)]);
+    }
+
+    #[test]
+    fn the_oldest_is_the_record_at_the_mark() {
+        let mut partitions = Partitions::default();
+        partitions.assign(&[0]);
+        assert_eq!(partitions.oldest(), None);
+        let at = |second| Timestamp::from_second(second).unwrap();
+        for (offset, second) in [(5, 100), (6, 90), (7, 110)] {
+            partitions.insert(0, offset, Arc::new(Message::new("noted")), 0, Some(at(second))).unwrap();
+        }
+        let taken = partitions.take(2, Instant::now());
+        assert_eq!(partitions.oldest(), Some(at(100)), "it is out");
+        assert!(partitions.finish(&taken[0].0));
+        assert_eq!(partitions.oldest(), Some(at(90)));
+        assert!(partitions.finish(&taken[1].0));
+        assert_eq!(partitions.oldest(), Some(at(110)), "it waits");
     }
 
     #[test]
@@ -396,7 +428,7 @@ mod tests {
         let mut partitions = fetched([1, 2]);
         assert!(partitions.is_full(0, Room { messages: 2, bytes: 100 }));
         assert!(!partitions.is_full(0, Room { messages: 3, bytes: 100 }));
-        partitions.insert(0, 3, Arc::new(Message::new("noted").with_payload(vec![0; 100])), 0).unwrap();
+        partitions.insert(0, 3, Arc::new(Message::new("noted").with_payload(vec![0; 100])), 0, None).unwrap();
         assert!(partitions.is_full(0, Room { messages: 9, bytes: 100 }));
     }
 
@@ -425,7 +457,7 @@ mod tests {
         let begin = Begin { partition: 0, next: 5, held: 3, witness: Some(77) };
         assert_eq!(begin.reads_from(), 4);
         let insert = |partitions: &mut Partitions, offset, witness| {
-            partitions.insert(0, offset, Arc::new(Message::new("noted")), witness)
+            partitions.insert(0, offset, Arc::new(Message::new("noted")), witness, None)
         };
         let mut same = begun(begin);
         assert_eq!((insert(&mut same, 4, 77), insert(&mut same, 5, 78)), (Ok(()), Ok(())));

@@ -172,7 +172,13 @@ impl Poller<'_> {
                     let partition = record.partition();
                     let mut state = self.shared.state();
                     let witness = record::witness(&record);
-                    let inserted = state.partitions.insert(partition, record.offset(), message, witness);
+                    let inserted = state.partitions.insert(
+                        partition,
+                        record.offset(),
+                        message,
+                        witness,
+                        record::stored_at(&record),
+                    );
                     drop(state);
                     if inserted == Err(AnotherLog) {
                         self.shared.fail(start::another_log(self.config, partition, record.offset()));

@@ -14,6 +14,7 @@ pub(super) struct Seconds {
     buckets: [AtomicU64; BOUNDS.len()],
     beyond: AtomicU64,
     micros: AtomicU64,
+    slowest: AtomicU64,
 }
 
 /// A histogram of durations at one moment.
@@ -26,6 +27,8 @@ pub struct SecondsSnapshot {
     pub count: u64,
     /// How long they took together.
     pub sum: f64,
+    /// How long the slowest took; `None` if there was none.
+    pub slowest: Option<Duration>,
 }
 
 impl Seconds {
@@ -34,6 +37,7 @@ impl Seconds {
         let bucket = BOUNDS.partition_point(|bound| *bound < micros);
         self.buckets.get(bucket).unwrap_or(&self.beyond).fetch_add(1, Relaxed);
         self.micros.fetch_add(micros, Relaxed);
+        self.slowest.fetch_max(micros, Relaxed);
     }
 
     pub(super) fn snapshot(&self) -> SecondsSnapshot {
@@ -44,7 +48,8 @@ impl Seconds {
             buckets.push((*bound as f64 / 1e6, count));
         }
         count += self.beyond.load(Relaxed);
-        SecondsSnapshot { buckets, count, sum: self.micros.load(Relaxed) as f64 / 1e6 }
+        let slowest = (count > 0).then(|| Duration::from_micros(self.slowest.load(Relaxed)));
+        SecondsSnapshot { buckets, count, sum: self.micros.load(Relaxed) as f64 / 1e6, slowest }
     }
 }
 
@@ -62,5 +67,6 @@ mod tests {
         assert_eq!((seen.buckets[0], seen.buckets[1]), ((0.0005, 1), (0.001, 2)));
         assert_eq!((seen.buckets[12].1, seen.count), (2, 3));
         assert!((seen.sum - 60.001_001).abs() < 1e-9);
+        assert_eq!((seen.slowest, Seconds::default().snapshot().slowest), (Some(Duration::from_secs(60)), None));
     }
 }

@@ -108,12 +108,16 @@ fn tallies(overview: &Overview) -> Vec<Tally> {
         for of in stats.duplicates() {
             *counts.entry(format!("duplicates_{}", of.cause.name())).or_default() += of.count;
         }
+        let handler = stats.handler_seconds();
+        counts.insert("handler_calls".to_owned(), handler.count);
+        counts.insert("handler_millis".to_owned(), (handler.sum * 1e3).round() as u64);
         let body = TallyBody {
             counts,
             in_hand: Some(seen.in_hand),
             backlog: stats.backlog(),
             guarantee: stats.guarantee().map(|guarantee| guarantee.to_string()),
             waiting_for: seen.waiting_for,
+            slowest_micros: handler.slowest.and_then(|slowest| u64::try_from(slowest.as_micros()).ok()),
             last_seen: None,
         };
         tallies.push(Tally { part: Part::Consumer(name), body });

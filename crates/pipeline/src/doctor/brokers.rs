@@ -1,31 +1,50 @@
-//! Topics, streams and queues.
+//! Topics, streams and queues: what differs between brokers is in `nats` and `rabbitmq`.
 
 use super::finding::{Finding, Severity};
+#[cfg(feature = "brokers")]
+use super::{nats, rabbitmq};
 use crate::file::{ConsumerSpec, StartSpec};
 use crate::place::Origin;
 use crate::retention::Facts;
 
+/// Lanes of a consumer whose file does not say how many.
+pub(super) const LANES: usize = 4;
+
 /// What the broker of a consumer tells.
-pub(super) fn look(spec: &ConsumerSpec, facts: &Facts) -> Vec<Finding> {
+pub(super) async fn look(spec: &ConsumerSpec, facts: &Facts) -> Vec<Finding> {
     let about = format!("consumer {}", spec.name);
     let mut found = Vec::new();
     match facts {
         Facts::None => {}
-        Facts::Silent(reason) => {
-            let fix = "check the address, and that the broker runs";
-            found.push(Finding::new("broker.unreachable", Severity::Error, &about, reason, fix));
-        }
+        Facts::Silent(reason) => found.push(unreachable(&about, reason)),
         #[cfg(feature = "brokers")]
         Facts::Kafka(facts) => found.extend(replicas(&about, facts)),
         #[cfg(feature = "brokers")]
-        Facts::Nats(facts) => {
-            found.extend(in_memory(&about, facts));
-            found.extend(pending(&about, spec, facts));
-        }
+        Facts::Nats(facts) => found.extend(nats::checks(&about, spec, facts)),
     }
+    #[cfg(feature = "brokers")]
+    found.extend(rabbitmq::look(&about, spec).await);
     found.extend(start(&about, spec));
-    found.extend(unseen(&about, spec));
     found
+}
+
+/// Told once: what else nobody can say of it follows from this. What to do stands at the end of a reason.
+pub(super) fn unreachable(about: &str, reason: &str) -> Finding {
+    let (evidence, advice) =
+        reason.rsplit_once("; ").unwrap_or((reason, "check the address, and that the broker runs"));
+    let fix = format!("{advice}; until then, nobody knows for how long records must be kept");
+    Finding::new("broker.unreachable", Severity::Error, about, evidence, fix)
+}
+
+/// Fewer may be under way than there are lanes.
+#[cfg(feature = "brokers")]
+pub(super) fn starved(about: &str, spec: &ConsumerSpec, name: &str, max: u64, fix: &str) -> Option<Finding> {
+    let lanes = spec.lanes.unwrap_or(LANES) as u64;
+    if max >= lanes || spec.order_by.is_some() {
+        return None;
+    }
+    let evidence = format!("{name} is {max}, and it has {lanes} lanes: some never work");
+    Some(Finding::new("prefetch.too-small", Severity::Warning, about, evidence, fix))
 }
 
 /// A group without an offset that begins at the end skips what is there.
@@ -38,17 +57,6 @@ fn start(about: &str, spec: &ConsumerSpec) -> Option<Finding> {
     Some(Finding::new("kafka.offset-reset", Severity::Warning, about, evidence, fix))
 }
 
-/// RabbitMQ shows a client neither TTL nor dead-letter exchange.
-fn unseen(about: &str, spec: &ConsumerSpec) -> Option<Finding> {
-    let Origin::RabbitMq { queue, .. } = &spec.from else { return None };
-    let evidence = format!(
-        "AMQP does not show whether queue {queue} is durable, is a quorum queue, or has a dead-letter exchange"
-    );
-    let fix = "look with `rabbitmqctl list_queues name type durable arguments`: a quorum queue drops a message after its \
-               delivery limit unless it has a dead-letter exchange";
-    Some(Finding::new("rabbitmq.unseen", Severity::Note, about, evidence, fix))
-}
-
 #[cfg(feature = "brokers")]
 fn replicas(about: &str, facts: &oncebox::kafka::TopicFacts) -> Option<Finding> {
     let min = facts.in_sync_min.unwrap_or(1);
@@ -58,24 +66,6 @@ fn replicas(about: &str, facts: &oncebox::kafka::TopicFacts) -> Option<Finding> 
     let evidence = format!("{} replicas, and min.insync.replicas is {min}", facts.replicas);
     let fix = "have three replicas and min.insync.replicas = 2: with one, a message that was confirmed is lost with its broker";
     Some(Finding::new("kafka.replicas", Severity::Warning, about, evidence, fix))
-}
-
-#[cfg(feature = "brokers")]
-fn in_memory(about: &str, facts: &oncebox::nats::StreamFacts) -> Option<Finding> {
-    let evidence = "its stream is kept in memory, so messages that were confirmed are lost with the server";
-    let fix = "make the stream anew with file storage";
-    facts.in_memory.then(|| Finding::new("nats.memory", Severity::Error, about, evidence, fix))
-}
-
-#[cfg(feature = "brokers")]
-fn pending(about: &str, spec: &ConsumerSpec, facts: &oncebox::nats::StreamFacts) -> Option<Finding> {
-    let (max, lanes) = (facts.ack_pending_max?, spec.lanes.unwrap_or(4) as u64);
-    if max >= lanes || spec.order_by.is_some() {
-        return None;
-    }
-    let evidence = format!("max_ack_pending of its consumer is {max}, and it has {lanes} lanes: some never work");
-    let fix = "raise max_ack_pending to a hundred times the lanes, or take fewer lanes";
-    Some(Finding::new("prefetch.too-small", Severity::Warning, about, evidence, fix))
 }
 
 #[cfg(test)]
@@ -95,17 +85,20 @@ mod tests {
         found.iter().map(|one| one.check).collect()
     }
 
-    #[test]
-    fn a_start_at_the_end_is_told() {
-        let end = look(&consumer("kafka://h/t", "start = \"end\""), &Facts::None);
+    #[tokio::test]
+    async fn a_start_at_the_end_is_told() {
+        let end = look(&consumer("kafka://h/t", "start = \"end\""), &Facts::None).await;
         assert_eq!(checks(&end), ["kafka.offset-reset"]);
-        assert_eq!(look(&consumer("kafka://h/t", "start = \"stop\""), &Facts::None), []);
+        assert_eq!(look(&consumer("kafka://h/t", "start = \"stop\""), &Facts::None).await, []);
     }
 
-    #[test]
-    fn a_broker_that_is_away_is_an_error() {
-        let away = look(&consumer("queue:q", ""), &Facts::Silent("cannot look".to_owned()));
+    #[tokio::test]
+    async fn a_broker_that_is_away_is_an_error() {
+        let away = look(&consumer("queue:q", ""), &Facts::Silent("cannot look".to_owned())).await;
         assert_eq!((checks(&away), away[0].severity), (vec!["broker.unreachable"], Severity::Error));
-        assert_eq!(look(&consumer("queue:q", ""), &Facts::None), []);
+        let told = unreachable("c", "cannot look: refused; check the address");
+        assert_eq!(told.evidence, "cannot look: refused");
+        assert!(told.fix.starts_with("check the address; until then"), "{told:?}");
+        assert_eq!(look(&consumer("queue:q", ""), &Facts::None).await, []);
     }
 }

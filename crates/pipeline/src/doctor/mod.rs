@@ -7,7 +7,8 @@
 //! | `keys` | keys that catch too much |
 //! | `store` | schema, clock, indexes |
 //! | `postgres`, `sqlite` | durability, bloat, transactions that stay open |
-//! | `brokers` | topics, streams, offsets |
+//! | `brokers`, `nats`, `rabbitmq` | topics, streams, queues, offsets |
+//! | `handlers` | what was counted: handlers against leases, keys that clash |
 //! | `promise` | what each consumer can promise |
 //!
 //! One check is one function from what was seen to a finding, if there is one. Nothing is changed anywhere, but for the
@@ -15,10 +16,15 @@
 
 mod brokers;
 mod finding;
+mod handlers;
 mod hosts;
 mod keys;
+#[cfg(feature = "brokers")]
+mod nats;
 mod postgres;
 mod promise;
+#[cfg(feature = "brokers")]
+mod rabbitmq;
 mod sqlite;
 mod store;
 mod text;
@@ -69,20 +75,24 @@ pub async fn examine(pipeline: &Pipeline, text: &str) -> Report {
     let found = &mut report.findings;
     found.extend(text::secrets(text));
     found.extend(hosts::plain_text(pipeline));
+    let mut asked = Vec::new();
     for spec in &pipeline.consumers {
         found.extend(keys::too_broad(spec));
         let facts = Facts::ask(spec, pipeline).await;
-        found.extend(brokers::look(spec, &facts));
+        found.extend(brokers::look(spec, &facts).await);
         found.extend(retention(&judge(spec, &facts)));
+        asked.push(facts);
     }
     match &pipeline.store.at {
         StoreAt::Sqlite(path) => {
             if let Some(store) = sqlite::examine(path, &mut report.findings).await {
+                handlers::look(pipeline, &store, &asked, &mut report.findings).await;
                 promise::ask(pipeline, &store, &mut report).await;
             }
         }
         StoreAt::Postgres(url) => {
             if let Some(store) = postgres::examine(url, &pipeline.store, &mut report.findings).await {
+                handlers::look(pipeline, &store, &asked, &mut report.findings).await;
                 promise::ask(pipeline, &store, &mut report).await;
             }
         }
@@ -100,7 +110,8 @@ fn retention(kept: &Kept) -> Vec<Finding> {
         let (evidence, fix) = complaint.split_once("; ").unwrap_or((&complaint, ""));
         found.push(Finding::new("retention.too-short", severity, &about, evidence, fix));
     }
-    for way in kept.open_ways() {
+    // Of a broker that is away it was said already why nobody knows.
+    for way in kept.open_ways().filter(|_| !kept.is_unanswered) {
         let evidence = format!("{}: a message can come back after {} ({})", way.what, way.lasts, way.says);
         let fix = "say with `broker_retention` how far back anyone will read it";
         found.push(Finding::new("retention.open", Severity::Warning, &about, evidence, fix));

@@ -2,14 +2,11 @@
 
 use oncebox::horizon::Consumers as _;
 use oncebox::postgres::{Migrate, Postgres};
-use oncebox::{Clock as _, Session as _, Store as _, StoreError, SystemClock, Transaction as _};
+use oncebox::{Clock as _, Session as _, Store as _, SystemClock, Transaction as _};
 
 use super::finding::{Finding, Severity};
 use super::store;
 use crate::file::StoreSpec;
-
-/// How long a look may wait for someone's lock.
-const LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// A transaction that is open for longer than this keeps vacuum from every row that was deleted since.
 const OPEN_SECONDS_MAX: i64 = 15 * 60;
@@ -33,21 +30,14 @@ struct Seen {
 pub(super) async fn examine(url: &str, spec: &StoreSpec, found: &mut Vec<Finding>) -> Option<Postgres> {
     let schema = spec.schema.as_deref().unwrap_or("oncebox");
     let builder = Postgres::builder(url).schema(schema).migrate(Migrate::Check);
-    let state = match builder.schema_check().await {
-        Ok(state) => state,
-        Err(error) => {
-            found.push(unreachable(&error));
-            return None;
-        }
-    };
-    if let Some(old) = store::schema(state.applied, state.known) {
-        found.push(old);
+    let looked = builder.schema_check().await.map(|state| (state.applied, state.known));
+    if !store::has_tables(looked, found) {
         return None;
     }
     let script = builder.schema_print().unwrap_or_default();
     let looked = async {
         let opened = builder.connect().await?;
-        let mut tx = opened.connect().await?.begin(LOCK_WAIT).await?;
+        let mut tx = opened.connect().await?.begin(store::LOCK_WAIT).await?;
         let theirs = tx.store_time().await?;
         let seen = look(tx.db(), schema).await;
         tx.rollback().await;
@@ -75,15 +65,10 @@ pub(super) async fn examine(url: &str, spec: &StoreSpec, found: &mut Vec<Finding
             Some(opened)
         }
         Err(error) => {
-            found.push(unreachable(&error));
+            found.push(store::unreachable(&error));
             None
         }
     }
-}
-
-pub(super) fn unreachable(error: &StoreError) -> Finding {
-    let fix = "check the address, the user, and that the store runs";
-    Finding::new("store.unreachable", Severity::Error, "store", error.to_string(), fix)
 }
 
 async fn look(db: &mut sqlx::PgConnection, schema: &str) -> sqlx::Result<(Seen, Vec<String>)> {
@@ -170,6 +155,29 @@ mod tests {
             found.iter().flatten().all(|one| one.severity == Severity::Error && one.evidence.contains(" is off: "))
         );
         assert_eq!(found.iter().flatten().count(), 3);
+    }
+
+    /// How long the oldest transaction is open is seen; whose is not ours counts, and ours does not.
+    #[tokio::test]
+    async fn a_transaction_that_stays_open_is_seen() {
+        use sqlx::Connection as _;
+        let Ok(url) = std::env::var("ONCEBOX_TEST_POSTGRES_URL") else {
+            return oncebox_testkit::skipped("doctor::postgres::a_transaction_that_stays_open_is_seen");
+        };
+        let name = format!("open{}", oncebox::Clock::id(&SystemClock).simple());
+        let create = |verb: &str| sqlx::AssertSqlSafe(format!("{verb} database {name}"));
+        let mut server = sqlx::PgConnection::connect(&url).await.unwrap();
+        sqlx::raw_sql(create("create")).execute(&mut server).await.unwrap();
+        let url = format!("{}/{name}", url.rsplit_once('/').unwrap().0);
+        let mut ours = sqlx::PgConnection::connect(&url).await.unwrap();
+        let mut other = sqlx::PgConnection::connect(&url).await.unwrap();
+        assert_eq!(look(&mut ours, "oncebox").await.unwrap().0.oldest, 0);
+        sqlx::raw_sql("begin").execute(&mut other).await.unwrap();
+        let seen = async || look(&mut ours, "oncebox").await.unwrap().0.oldest >= 2;
+        oncebox_testkit::eventually("it is open for two seconds", seen).await;
+        other.close().await.unwrap();
+        ours.close().await.unwrap();
+        sqlx::raw_sql(create("drop")).execute(&mut server).await.unwrap();
     }
 
     #[test]

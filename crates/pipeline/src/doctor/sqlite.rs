@@ -4,16 +4,16 @@ use oncebox::sqlite::{Migrate, Sqlite};
 use oncebox::{Session as _, Store as _, Transaction as _};
 
 use super::finding::{Finding, Severity};
-use super::{postgres, store};
-
-/// How long a look may wait for the writer.
-const LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
+use super::store;
 
 /// Free pages are told where there are more than this, and more than half.
 const FREE_MIN: i64 = 25_000;
 
-/// Looks at the store, and gives it back if it can be worked on. (Its version and `synchronous` are not looked at: the
-/// store is compiled in, and sets it on each connection.)
+/// `synchronous` from which on a commit is on the disk when it returns.
+const FULL: i64 = 2;
+
+/// Looks at the store, and gives it back if it can be worked on. (Its version is not looked at: the store refuses one that
+/// is too old.)
 pub(super) async fn examine(path: &str, found: &mut Vec<Finding>) -> Option<Sqlite> {
     if !std::path::Path::new(path).exists() {
         let fix = "run `oncebox schema up`, or `oncebox run`, which makes it";
@@ -21,44 +21,53 @@ pub(super) async fn examine(path: &str, found: &mut Vec<Finding>) -> Option<Sqli
         return None;
     }
     let builder = Sqlite::builder(path).migrate(Migrate::Check);
-    let state = match builder.schema_check().await {
-        Ok(state) => state,
-        Err(error) => {
-            found.push(postgres::unreachable(&error));
-            return None;
-        }
-    };
-    if let Some(old) = store::schema(state.applied, state.known) {
-        found.push(old);
+    let looked = builder.schema_check().await.map(|state| (state.applied, state.known));
+    if !store::has_tables(looked, found) {
         return None;
     }
     let script = builder.schema_print().unwrap_or_default();
     let looked = async {
         let opened = builder.open().await?;
-        let mut tx = opened.connect().await?.begin(LOCK_WAIT).await?;
+        let mut tx = opened.connect().await?.begin(store::LOCK_WAIT).await?;
         let seen = look(tx.db()).await;
         tx.rollback().await;
         Ok((opened, seen))
     };
     match looked.await {
         Ok((opened, seen)) => {
-            if let Ok((mode, free, all, there)) = seen {
+            if let Ok((Seen { mode, synchronous, free, all }, there)) = seen {
                 found.extend(store::indexes(&script, &there));
-                found.extend([journal(&mode), bloat(free, all)].into_iter().flatten());
+                found.extend([journal(&mode), durable(synchronous), bloat(free, all)].into_iter().flatten());
             }
             Some(opened)
         }
         Err(error) => {
-            found.push(postgres::unreachable(&error));
+            found.push(store::unreachable(&error));
             None
         }
     }
 }
 
-async fn look(db: &mut sqlx::SqliteConnection) -> sqlx::Result<(String, i64, i64, Vec<String>)> {
-    let (mode, free, all) = sqlx::query_as(include_str!("queries/sqlite.sql")).fetch_one(&mut *db).await?;
+/// What was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    mode: String,
+    synchronous: i64,
+    free: i64,
+    all: i64,
+}
+
+async fn look(db: &mut sqlx::SqliteConnection) -> sqlx::Result<(Seen, Vec<String>)> {
+    let query = sqlx::query_as(include_str!("queries/sqlite.sql"));
+    let (mode, synchronous, free, all) = query.fetch_one(&mut *db).await?;
     let there = sqlx::query_scalar("select name from sqlite_master where type = 'index'").fetch_all(db).await?;
-    Ok((mode, free, all, there))
+    Ok((Seen { mode, synchronous, free, all }, there))
+}
+
+fn durable(synchronous: i64) -> Option<Finding> {
+    let evidence = format!("synchronous is {synchronous}: messages are acknowledged before their effects are on disk");
+    let fix = "let nothing change it: the store sets it to full on each connection";
+    (synchronous < FULL).then(|| Finding::new("store.synchronous", Severity::Error, "store", evidence, fix))
 }
 
 fn journal(mode: &str) -> Option<Finding> {
@@ -87,6 +96,19 @@ mod tests {
     fn a_journal_that_makes_everyone_wait_is_told() {
         assert!(journal("delete").is_some_and(|found| found.evidence.contains("is delete")));
         assert_eq!(journal("wal"), None);
+    }
+
+    /// What a connection was told is what is seen.
+    #[tokio::test]
+    async fn a_connection_that_does_not_wait_for_the_disk_is_told() {
+        use sqlx::Connection as _;
+        let mut db = sqlx::SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        for (setting, expected) in [("off", true), ("normal", true), ("full", false), ("extra", false)] {
+            let pragma = format!("pragma synchronous = {setting}");
+            sqlx::raw_sql(sqlx::AssertSqlSafe(pragma)).execute(&mut db).await.unwrap();
+            let (seen, _) = look(&mut db).await.unwrap();
+            assert_eq!(durable(seen.synchronous).is_some(), expected, "{setting}: {seen:?}");
+        }
     }
 
     #[test]

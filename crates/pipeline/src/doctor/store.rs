@@ -3,16 +3,36 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use oncebox::Timestamp;
 use oncebox::horizon::CLOCKS_DIFFER;
+use oncebox::{StoreError, Timestamp};
 
 use super::finding::{Finding, Severity};
+
+/// How long a look may wait for someone's lock.
+pub(super) const LOCK_WAIT: Duration = Duration::from_secs(5);
 
 /// Half of what the horizon bears.
 const SKEW_MAX: Duration = Duration::from_secs(CLOCKS_DIFFER.as_secs() / 2);
 
+/// A store that can't be worked on.
+pub(super) fn unreachable(error: &StoreError) -> Finding {
+    let fix = "check the address, the user, and that the store runs";
+    Finding::new("store.unreachable", Severity::Error, "store", error.to_string(), fix)
+}
+
+/// Whether its tables, of which a look told what was applied and what is known, can be worked on; if not, says why.
+pub(super) fn has_tables(looked: Result<(i32, i32), StoreError>, found: &mut Vec<Finding>) -> bool {
+    let wrong = match looked {
+        Ok((applied, known)) => schema(applied, known),
+        Err(error) => Some(unreachable(&error)),
+    };
+    let has_tables = wrong.is_none();
+    found.extend(wrong);
+    has_tables
+}
+
 /// The tables are older than this program.
-pub(super) fn schema(applied: i32, known: i32) -> Option<Finding> {
+fn schema(applied: i32, known: i32) -> Option<Finding> {
     if applied >= known {
         return None;
     }

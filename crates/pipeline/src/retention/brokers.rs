@@ -34,7 +34,7 @@ impl Facts {
             }
             Origin::Nats { url, stream, durable } => {
                 let durable = durable.as_deref().unwrap_or(&spec.name);
-                oncebox::nats::inspect(url.as_str(), stream, durable).await.map(Self::Nats)
+                oncebox::nats::inspect(url.as_str(), stream, durable, spec.order_by.is_some()).await.map(Self::Nats)
             }
         };
         told.unwrap_or_else(|error| Self::Silent(error.to_string()))

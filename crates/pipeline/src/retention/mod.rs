@@ -58,6 +58,8 @@ pub struct Kept {
     pub unasked: Option<String>,
     /// For how long the keys of records that are gone stay in the archive; `None`: they are not archived.
     pub archive: Option<ArchiveKept>,
+    /// The broker did not answer, whatever the file says.
+    pub is_unanswered: bool,
     /// The file says that a shorter one is meant.
     pub is_unsafe: bool,
     /// Where the file says it.
@@ -137,7 +139,8 @@ pub(crate) fn judge(spec: &ConsumerSpec, facts: &Facts) -> Kept {
     let is_stated = spec.retention.kept.or(spec.retention.broker).is_some();
     let unasked = if let Facts::Silent(reason) = facts { Some(reason.clone()).filter(|_| !is_stated) } else { None };
     let (archive, is_unsafe, line) = (spec.retention.archive, spec.retention.is_unsafe, spec.retention.line);
-    Kept { consumer: spec.name.clone(), retention, needed, ways, unasked, archive, is_unsafe, line }
+    let is_unanswered = matches!(facts, Facts::Silent(_));
+    Kept { consumer: spec.name.clone(), retention, needed, ways, unasked, archive, is_unanswered, is_unsafe, line }
 }
 
 /// The retention of each consumer of a file, with its broker asked.

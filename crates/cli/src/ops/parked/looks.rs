@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::Which;
 use crate::ops::screen::tame;
-use crate::ops::table::Table;
+use crate::ops::table::{SENTENCE, Table};
 use crate::ops::{At, clock};
 
 pub(super) async fn groups<S: QuarantineStore>(admin: &Admin<S>, at: &At, which: &Which) -> anyhow::Result<()> {
@@ -15,7 +15,7 @@ pub(super) async fn groups<S: QuarantineStore>(admin: &Admin<S>, at: &At, which:
         if groups.is_empty() {
             return format!("nothing of {} is parked", which.consumer);
         }
-        let mut table = Table::new(&["MESSAGES", "DEAD", "LAST", "CAUSE"]);
+        let mut table = Table::new(&["MESSAGES", "DEAD", "LAST", "CAUSE"]).folding(&["CAUSE"]);
         for group in &groups {
             let (messages, dead) = (group.messages.to_string(), group.dead.to_string());
             table.row(vec![messages, dead, clock(group.last_at), group.cause.clone()]);
@@ -38,7 +38,8 @@ pub(super) async fn list<S: QuarantineStore>(
         if listed.is_empty() {
             return format!("nothing of {} is parked that matches", which.consumer);
         }
-        let mut table = Table::new(&["ROW", "STATE", "TYPE", "ID", "TRIES", "SINCE", "REASON"]);
+        let heads = ["ROW", "STATE", "TYPE", "ID", "TRIES", "SINCE", "REASON"];
+        let mut table = Table::new(&heads).folding(&["REASON", "SINCE", "TRIES"]);
         for one in &listed {
             let id = one.id.clone().unwrap_or_default();
             let (row, tries, since) = (one.row.to_string(), one.attempts.to_string(), clock(one.first_at));
@@ -122,7 +123,7 @@ pub(super) async fn plan<S: QuarantineStore>(
         for (forecast, count) in &plan.forecasts {
             table.row(vec![count.to_string(), forecast.name().replace('_', " ")]);
         }
-        let mut each = Table::new(&["ROW", "TYPE", "FORECAST", "IN WORDS"]);
+        let mut each = Table::new(&["ROW", "TYPE", "FORECAST", SENTENCE]).folding(&[SENTENCE]);
         for one in &messages {
             let forecast = one.forecast.name().replace('_', " ");
             each.row(vec![one.row.to_string(), one.kind.clone(), forecast, one.sentence.clone()]);

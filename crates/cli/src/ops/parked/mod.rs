@@ -1,6 +1,7 @@
 //! `oncebox parked`: messages that are set aside.
 
 mod acts;
+mod dry_run;
 mod looks;
 
 use std::path::PathBuf;
@@ -68,9 +69,12 @@ enum Verb {
         /// As with `replay --force`.
         #[arg(long)]
         force: bool,
-        /// Tell of so many messages one by one.
+        /// Tell of so many messages one by one; with --dry-run, run so many.
         #[arg(long, default_value_t = 50)]
         limit: usize,
+        /// Run the statements of the file over each, and roll back what they wrote.
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Make them due again, through the same claim as any other delivery.
     Replay {
@@ -172,7 +176,10 @@ async fn act<S: QuarantineStore>(
         Verb::Groups(which) => looks::groups(&admin, at, &which).await?,
         Verb::List { which, after, limit } => looks::list(&admin, at, &which, after, limit).await?,
         Verb::Show { row, payload } => looks::show(&admin, at, row, payload).await?,
-        Verb::Plan { which, force, limit } => looks::plan(&admin, at, &which, force, limit).await?,
+        Verb::Plan { which, force, limit, dry_run: true } => {
+            dry_run::plan(&admin, at, pipeline, &which, force, limit).await?;
+        }
+        Verb::Plan { which, force, limit, dry_run: false } => looks::plan(&admin, at, &which, force, limit).await?,
         Verb::Export(which) => looks::export(&admin, &which).await?,
         Verb::Replay { which, by, how, yes } => return acts::replay(&admin, at, &which, &by, &how, yes).await,
         Verb::Edit { row, payload, by, keep, yes } => {
