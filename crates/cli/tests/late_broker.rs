@@ -62,7 +62,8 @@ async fn notes(folder: &Path) -> i64 {
 }
 
 /// `from` is the address of the source; whatever stands at `server` in it is behind the gate at first.
-async fn comes_late(from: &str, server: &str, fields: &str) {
+/// `goes_after`: how long records are kept, where that is for the broker to say.
+async fn comes_late(from: &str, server: &str, fields: &str, goes_after: Option<&str>) {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let file = |from: &str| {
@@ -90,7 +91,16 @@ async fn comes_late(from: &str, server: &str, fields: &str) {
     let sent = oncebox(folder, &words).output().await.unwrap();
     assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
     eventually("the message is handled", async || notes(folder).await == 1).await;
+    if let Some(goes_after) = goes_after {
+        let answered = format!("the broker has answered: records are removed after {goes_after}");
+        eventually("retention begins", async || said().contains(&answered)).await;
+        let waits = said().lines().filter(|line| line.contains("until its broker says")).count();
+        assert_eq!(waits, 1, "{}", said());
+    }
     assert!(child.try_wait().unwrap().is_none(), "{}", said());
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(child.wait().await.unwrap().success(), "{}", said());
 }
 
 /// Host and port of a server's address.
@@ -109,7 +119,7 @@ async fn a_rabbitmq_that_comes_late_is_waited_for() {
     let Ok(url) = std::env::var("ONCEBOX_TEST_RABBITMQ_URL") else {
         return skipped("late_broker::a_rabbitmq_that_comes_late_is_waited_for");
     };
-    comes_late(&format!("{url}/{}", name()), place(&url), "").await;
+    comes_late(&format!("{url}/{}", name()), place(&url), "", None).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -120,7 +130,8 @@ async fn a_nats_server_that_comes_late_is_waited_for() {
     let name = name();
     let config = stream::Config { name: name.clone(), subjects: vec![name.clone()], ..stream::Config::default() };
     jetstream::new(async_nats::connect(&url).await.unwrap()).create_stream(config).await.unwrap();
-    comes_late(&format!("{url}/{name}"), place(&url), "").await;
+    // It keeps messages for ever, so what there is by default is all there is.
+    comes_late(&format!("{url}/{name}"), place(&url), "", Some("7d")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,8 +142,9 @@ async fn a_kafka_that_comes_late_is_waited_for() {
     let name = name();
     let admin: AdminClient<DefaultClientContext> =
         ClientConfig::new().set("bootstrap.servers", &servers).create().unwrap();
-    let topic = NewTopic::new(&name, 1, TopicReplication::Fixed(1));
+    let week = "604800000";
+    let topic = NewTopic::new(&name, 1, TopicReplication::Fixed(1)).set("retention.ms", week);
     let made = admin.create_topics(&[topic], &AdminOptions::new().operation_timeout(Some(ANSWER))).await;
     assert!(made.unwrap().iter().all(Result::is_ok), "the topic was not created");
-    comes_late(&format!("kafka://{servers}/{name}"), place(&servers), "start = \"beginning\"").await;
+    comes_late(&format!("kafka://{servers}/{name}"), place(&servers), "start = \"beginning\"", Some("14d")).await;
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use oncebox::consumer::{Drained, Stats};
 use oncebox::postgres::Postgres;
 use oncebox::relay::RelayStats;
-use oncebox::retention::{Retention, RetentionError, RetentionStats};
+use oncebox::retention::RetentionStats;
 use oncebox::sqlite::Sqlite;
 use oncebox::{Code, Consumer, Ended, OrderBy, Relay, Retry, Session, StoreError, Transaction};
 use tokio::sync::watch;
@@ -18,7 +18,7 @@ use crate::feed::Feed;
 use crate::file::{ConsumerSpec, Mistake, Mistakes, Pipeline, StoreAt, StoreSpec};
 use crate::handler::{self, Ready};
 use crate::outlet::Outlet;
-use crate::retention::{Kept, Lasts, held_against_ways_back};
+use crate::retention::{Retiring, kept};
 use crate::watching::Watching;
 
 /// How long the check of a statement may wait for someone's lock.
@@ -177,22 +177,20 @@ async fn run_on<S: Backend>(
     if parts == Parts::Nothing {
         return Ok(());
     }
-    let retention = retention(pipeline, &kept, &store)?;
+    let retiring = Retiring::new(pipeline, &kept, &store).map_err(|error| RunFileError::Part {
+        part: "retention".to_owned(),
+        reason: error.to_string(),
+        code: Code::RetentionShort,
+    })?;
     let watching = Watching::start(&store, pipeline, &consumers, relay.as_ref()).await?;
     started(&Running {
         consumers: consumers.iter().map(|(name, consumer)| (name.clone(), consumer.stats())).collect(),
         relay: relay.as_ref().map(Relay::stats),
-        retention: retention.stats(),
+        retention: retiring.stats(),
     });
 
     let (stop, stopped) = watch::channel(false);
-    let ended = || {
-        let mut stopped = stopped.clone();
-        async move {
-            // A sender that is gone means the same.
-            let _ = stopped.wait_for(|stop| *stop).await;
-        }
-    };
+    let ended = || told_to_stop(stopped.clone());
     let mut running: JoinSet<Result<(), RunFileError>> = JoinSet::new();
     for (name, consumer) in consumers {
         let (ended, part) = (ended(), format!("consumer {name}"));
@@ -202,13 +200,12 @@ async fn run_on<S: Backend>(
         let ended = ended();
         running.spawn(async move { ending("relay".to_owned(), relay.run(ended).await, |error| error.code()) });
     }
-    let (retires, removes_sent) = (!kept.is_empty(), pipeline.relay.as_ref().is_some_and(|relay| relay.keep_sent));
-    if retires || removes_sent {
-        let ended = ended();
-        let part = "retention".to_owned();
+    if retiring.is_needed() {
+        let (stopped, part) = (stopped.clone(), "retention".to_owned());
         running.spawn(async move {
             let code = Code::RetentionStopped;
-            retention.run(ended).await.map_err(|error| RunFileError::Part { part, reason: error.to_string(), code })
+            let done = retiring.run(|| told_to_stop(stopped.clone())).await;
+            done.map_err(|error| RunFileError::Part { part, reason: error.to_string(), code })
         });
     }
     tokio::pin!(shutdown);
@@ -237,55 +234,9 @@ async fn run_on<S: Backend>(
     first.map_or(Ok(()), Err)
 }
 
-/// How long the records of each consumer are kept. One that is shorter than a message's longest way back is a mistake,
-/// unless the file says that it is meant.
-async fn kept(pipeline: &Pipeline, mistakes: &mut Vec<Mistake>) -> Vec<Kept> {
-    let kept = held_against_ways_back(pipeline).await;
-    for one in &kept {
-        if let Some(says) = one.nothing_goes() {
-            tracing::warn!(code = %Code::RetentionStopped, consumer = one.consumer, "{says}");
-            continue;
-        }
-        for way in one.open_ways() {
-            let says = format!(
-                "{}: a message can come back after {} ({}); what comes after its record is gone is set aside as too old",
-                way.what, way.lasts, way.says
-            );
-            // What nobody can tell is no news at each start; `doctor` says it too.
-            match way.lasts {
-                Lasts::Forever => tracing::warn!(code = %Code::RetentionShort, consumer = one.consumer, "{says}"),
-                _ => tracing::info!(consumer = one.consumer, "{says}"),
-            }
-        }
-        match one.complaint() {
-            Some(says) if one.is_unsafe => {
-                tracing::warn!(code = %Code::RetentionShort, consumer = one.consumer, "{says}")
-            }
-            Some(says) => mistakes.push(Mistake { line: one.line, says }),
-            None => {}
-        }
-        mistakes.extend(one.archive_complaint().map(|says| Mistake { line: one.line, says }));
-    }
-    kept
-}
-
-fn retention<S: Backend>(pipeline: &Pipeline, kept: &[Kept], store: &S) -> Result<Retention<S>, RunFileError> {
-    let mut retention = Retention::new(store.clone());
-    if let Some(relay) = pipeline.relay.as_ref().filter(|relay| relay.keep_sent) {
-        retention = retention.keep_sent(relay.sent_retention);
-    }
-    let refused = |error: RetentionError| RunFileError::Part {
-        part: "retention".to_owned(),
-        reason: error.to_string(),
-        code: Code::RetentionShort,
-    };
-    for one in kept.iter().filter(|one| one.unasked.is_none()) {
-        retention = retention.keep(&one.consumer, one.retention).map_err(refused)?;
-        if let Some(archive) = one.archive {
-            retention = retention.archive(&one.consumer, archive).map_err(refused)?;
-        }
-    }
-    Ok(retention)
+async fn told_to_stop(mut stopped: watch::Receiver<bool>) {
+    // A sender that is gone means the same.
+    let _ = stopped.wait_for(|stop| *stop).await;
 }
 
 /// Runs the user's own statements, in one transaction.

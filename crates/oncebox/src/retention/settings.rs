@@ -143,6 +143,13 @@ impl<S: QuarantineStore> Retention<S> {
         self
     }
 
+    /// Counts into the counters of another one, which runs in the same process for other consumers.
+    #[must_use]
+    pub fn counted_in(mut self, stats: Arc<RetentionStats>) -> Self {
+        self.stats = stats;
+        self
+    }
+
     /// Its counters.
     pub fn stats(&self) -> Arc<RetentionStats> {
         Arc::clone(&self.stats)

@@ -5,6 +5,7 @@
 //! a margin of two, and one that is shorter is refused at the start.
 
 mod brokers;
+mod running;
 
 use std::fmt;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use oncebox::retention::{ArchiveKept, RETENTION};
 
 use crate::file::{ConsumerSpec, Pipeline};
 pub(crate) use brokers::Facts;
+pub(crate) use running::{Retiring, kept};
 
 /// The retention is this many times as long as the longest way back: what is at the very end of one way may take it once
 /// more.
@@ -81,8 +83,8 @@ impl Kept {
     pub fn nothing_goes(&self) -> Option<String> {
         let reason = self.unasked.as_ref()?;
         Some(format!(
-            "no old records of consumer `{}` are removed, because nobody could say how long its broker keeps messages: \
-             {reason}; start again once it answers, or write `retention` or `broker_retention`",
+            "no old records of consumer `{}` are removed until its broker says how long it keeps messages: {reason}; mend \
+             that, or write `retention` or `broker_retention`",
             self.consumer
         ))
     }
