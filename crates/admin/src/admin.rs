@@ -12,8 +12,8 @@ use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore};
 use oncebox_core::replay::ReplayId;
 use oncebox_core::versions::VersionPolicy;
 use oncebox_core::{
-    Clock, ConsumerId, Ended, Fingerprint, Fingerprinter, Key, KeyStrategy, Message, Session, Store, StoreError,
-    SystemClock, Timestamp, Transaction,
+    Clock, ConsumerId, ConsumerName, Ended, Fingerprint, Fingerprinter, Key, KeyStrategy, Message, Session, Store,
+    StoreError, SystemClock, Timestamp, Transaction,
 };
 
 use crate::actor::Actor;
@@ -117,10 +117,15 @@ impl<S: QuarantineStore> Admin<S> {
         Err(Error::NoConsumer { name: name.to_owned(), known })
     }
 
-    /// How far back a consumer looks, read anew.
+    /// How far back a consumer looks, read anew. Nobody can tell here whether it has keys of its own or shares them, so what
+    /// went of the shared records counts too: a message more is refused, and none applied twice.
     pub(crate) async fn limits(tx: &mut S::Tx, consumer: ConsumerId) -> Result<Limits, StoreError> {
-        let known = tx.consumers().await?.into_iter().find(|known| known.id == consumer);
-        Ok(known.map_or_else(Limits::default, |known| Limits { horizon: known.horizon, checkpoint: known.checkpoint }))
+        let global = ConsumerName::global();
+        let known = tx.consumers().await?.into_iter().filter(|known| known.id == consumer || known.name == global);
+        Ok(known.fold(Limits::default(), |limits, known| Limits {
+            horizon: limits.horizon.max(known.horizon),
+            checkpoint: limits.checkpoint.max(known.checkpoint),
+        }))
     }
 
     /// What the store knows of each of these messages. The archive is looked into for those that have no record and may

@@ -69,6 +69,23 @@ where
     assert_eq!(effects::<F>(store).await.into_keys().collect::<Vec<_>>(), ["unheard-of"]);
 }
 
+/// Consumers with global keys have their records in one place: what went from there is too old for each of them, and what
+/// is archived of it was applied.
+pub(crate) async fn what_went_of_shared_records_is_refused<F>(setup: Setup<F>)
+where
+    F: StoreFixture<Store: QuarantineStore>,
+{
+    let store = &setup.store;
+    let us = consumer(store).await;
+    let shared = store.consumer(&ConsumerName::global()).await.unwrap();
+    apply_before(store, &old(shared, "applied")).await;
+    archive(&setup, shared).await;
+    park(store, &[old(us, "applied"), old(us, "unheard-of")]).await;
+    let admin = admin(&setup);
+    let plan = admin.plan(&meant(&admin, "all").await, false).await.unwrap();
+    assert_eq!((plan.count(Forecast::Archived), plan.count(Forecast::TooOld)), (1, 1), "{plan:?}");
+}
+
 /// What was made before a checkpoint is not replayed, whether it has a record or not, and whatever is forced.
 pub(crate) async fn what_is_older_than_a_checkpoint_is_refused_also_by_force<F>(setup: Setup<F>)
 where

@@ -48,6 +48,7 @@ on_every_store! {
     acts::a_discard_takes_everything_that_matches_and_nothing_that_came_later,
     acts::what_operators_do_is_in_the_audit_log,
     archived::what_is_archived_is_refused_also_by_force,
+    archived::what_went_of_shared_records_is_refused,
     archived::what_is_older_than_a_checkpoint_is_refused_also_by_force,
     archived::a_checkpoint_goes_forward_and_is_in_the_audit_log,
     archived::an_edit_finds_no_way_around_archive_and_checkpoint,
