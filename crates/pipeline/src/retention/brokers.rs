@@ -12,6 +12,7 @@ pub(crate) enum Facts {
     /// There is none, or it was not asked.
     None,
     /// It could not be asked.
+    #[cfg_attr(not(feature = "brokers"), allow(dead_code, reason = "then nobody is asked"))]
     Silent(String),
     /// A topic of Kafka.
     #[cfg(feature = "brokers")]
