@@ -28,8 +28,8 @@ fn measures(name: &str, broker: &str) {
         for (at, keys) in [0, 7].into_iter().enumerate() {
             let shape = &of["shapes"][at];
             assert_eq!(shape["keys"], keys);
-            assert_eq!(shape["variants"].as_array().unwrap().len(), 3);
-            for ratio in ["relay_over_fastest", "relay_over_client", "relay_over_sink"] {
+            assert_eq!(shape["variants"].as_array().unwrap().len(), 4);
+            for ratio in ["relay_over_fastest", "relay_over_client", "relay_over_sink", "relay_over_hand_relay"] {
                 assert!(shape[ratio].as_f64().unwrap() > 0.0, "{shape}");
             }
         }

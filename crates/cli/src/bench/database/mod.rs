@@ -1,5 +1,6 @@
 //! The databases to measure on: each with tables of its own, and the statements that people write by hand.
 
+mod outbox;
 mod postgres;
 mod sqlite;
 
@@ -13,13 +14,14 @@ use oncebox::store::Transaction;
 use serde::{Deserialize, Serialize};
 use sqlx::types::Uuid;
 
+pub(super) use self::outbox::{HandOutbox, HandRow};
 pub(super) use self::postgres::{PostgresPlace, open as open_postgres};
 pub(super) use self::sqlite::{SqlitePlace, open as open_sqlite};
 
 /// A database with tables of its own, which are gone after [`close`](Self::close).
 pub(super) trait Database: Sized + Send + Sync + 'static {
     type Store: QueueStore + QuarantineStore<Tx: Transaction<Db = Self::Connection>>;
-    type Connection: Statements;
+    type Connection: HandOutbox;
 
     /// With how many connections the hand-written inbox is tried.
     const NAIVE_CONNECTIONS: &'static [u16];

@@ -20,7 +20,10 @@ pub(in crate::bench) struct PostgresPlace {
 
 const TABLES: &str = "
     create table accounts (id bigint primary key, balance bigint not null default 0) with (fillfactor = 50);
-    create table hand_inbox (consumer int2 not null, key uuid not null, primary key (consumer, key));";
+    create table hand_inbox (consumer int2 not null, key uuid not null, primary key (consumer, key));
+    create table hand_outbox (
+        seq bigint generated always as identity primary key, id text not null, order_key text, payload bytea not null
+    );";
 
 const SETTINGS: &[&str] = &[
     "server_version",

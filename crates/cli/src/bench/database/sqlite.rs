@@ -24,7 +24,8 @@ pub(in crate::bench) struct SqlitePlace {
 const TABLES: &str = "
     create table accounts (id integer primary key, balance integer not null default 0) strict;
     create table hand_inbox (consumer integer not null, key blob not null, primary key (consumer, key))
-        strict, without rowid;";
+        strict, without rowid;
+    create table hand_outbox (seq integer primary key, id text not null, order_key text, payload blob not null) strict;";
 
 /// The settings of the store, for whoever works by hand.
 fn options(path: &Path) -> SqliteConnectOptions {

@@ -5,6 +5,7 @@
 //! | `broker` | the brokers, each with its client as people use it |
 //! | `rows` | the messages |
 //! | `throughput` | rows a second: by hand, sink, relay |
+//! | `hand_relay` | an outbox and its poller, by hand |
 //! | `latency` | from COMMIT to a subscriber |
 //! | `child` | a relay in a process of its own |
 //! | `report` | what was measured |
@@ -13,6 +14,7 @@
 
 mod broker;
 pub(crate) mod child;
+mod hand_relay;
 mod latency;
 mod report;
 mod rows;

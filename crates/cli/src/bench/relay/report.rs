@@ -39,6 +39,8 @@ struct OfShape {
     relay_over_fastest: f64,
     relay_over_client: f64,
     relay_over_sink: f64,
+    /// Over an outbox that is written by hand, which promises less: what the machine allows any relay.
+    relay_over_hand_relay: f64,
     #[serde(skip)]
     name: String,
 }
@@ -96,6 +98,7 @@ impl OfShape {
             relay_over_fastest: rate(Variant::Relay) / rate(Variant::ByHand).max(rate(Variant::Sink)),
             relay_over_client: rate(Variant::Relay) / rate(Variant::ByHand),
             relay_over_sink: rate(Variant::Relay) / rate(Variant::Sink),
+            relay_over_hand_relay: rate(Variant::Relay) / rate(Variant::HandRelay),
             variants,
         }
     }
@@ -143,8 +146,11 @@ impl Report {
                     text += &format!("    {name:<28} {rows_per_second:>9.0} {spread:>21}\n");
                 }
                 text += &format!(
-                    "    relay / the faster of both {:.2}   / client by hand {:.2}   / sink {:.2}\n",
-                    shape.relay_over_fastest, shape.relay_over_client, shape.relay_over_sink
+                    "    relay / the faster of both {:.2}   / client by hand {:.2}   / sink {:.2}   / outbox by hand {:.2}\n",
+                    shape.relay_over_fastest,
+                    shape.relay_over_client,
+                    shape.relay_over_sink,
+                    shape.relay_over_hand_relay
                 );
             }
             if let Some(Latencies { in_process, apart }) = latency {
@@ -174,10 +180,12 @@ mod tests {
         let variants = vec![
             measured(Variant::ByHand, &[100.0, 1.0, 300.0]),
             measured(Variant::Sink, &[80.0]),
+            measured(Variant::HandRelay, &[50.0]),
             measured(Variant::Relay, &[40.0, 90.0, 2.0]),
         ];
         let of = OfShape::new(shape, variants.clone());
         assert!((of.relay_over_client - 0.4).abs() < 1e-9 && (of.relay_over_sink - 0.5).abs() < 1e-9, "{of:?}");
+        assert!((of.relay_over_hand_relay - 0.8).abs() < 1e-9, "{of:?}");
         assert!((of.relay_over_fastest - 0.4).abs() < 1e-9, "the client is faster: {of:?}");
         let mut faster = variants;
         faster[1] = measured(Variant::Sink, &[400.0]);

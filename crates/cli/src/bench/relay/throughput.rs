@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::broker::{Broker, ByHand};
+use super::hand_relay;
 use super::rows::{Shape, Writer, backlog};
 use crate::bench::database::Database;
 
@@ -20,17 +21,20 @@ pub(super) enum Variant {
     ByHand,
     /// The adapter.
     Sink,
+    /// An outbox and a poller that are written by hand, and the client.
+    HandRelay,
     /// Outbox, relay, adapter.
     Relay,
 }
 
 impl Variant {
-    pub(super) const ALL: [Self; 3] = [Self::ByHand, Self::Sink, Self::Relay];
+    pub(super) const ALL: [Self; 4] = [Self::ByHand, Self::Sink, Self::HandRelay, Self::Relay];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::ByHand => "client, by hand",
             Self::Sink => "oncebox sink",
+            Self::HandRelay => "outbox, by hand",
             Self::Relay => "oncebox outbox and relay",
         }
     }
@@ -64,6 +68,7 @@ pub(super) async fn run<D: Database, B: Broker>(
     let seconds = match variant {
         Variant::ByHand => by_hand(broker, topic, rows, (warm_up, publishing)).await?,
         Variant::Sink => sink(broker, topic, rows, (warm_up, publishing)).await?,
+        Variant::HandRelay => hand_relay::run(db, broker, topic, &rows, (warm_up, publishing)).await?,
         Variant::Relay => relay(db, broker, topic, &rows, (warm_up, publishing)).await?,
     };
     let (stored, expected) = (broker.stored(topic).await?, u64::from(warm_up + count));
