@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use oncebox_core::archive::Archives;
 use oncebox_core::audit::{Action, Audits};
-use oncebox_core::horizon::{CLOCKS_DIFFER, Consumers, KnownConsumer, is_forgotten};
+use oncebox_core::horizon::{Consumers, KnownConsumer};
 use oncebox_core::key::KeyError;
 use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore};
 use oncebox_core::replay::ReplayId;
@@ -124,31 +124,34 @@ impl<S: QuarantineStore> Admin<S> {
         let known = tx.consumers().await?.into_iter().filter(|known| known.id == consumer || known.name == global);
         Ok(known.fold(Limits::default(), |limits, known| Limits {
             horizon: limits.horizon.max(known.horizon),
+            own_horizon: if known.id == consumer { known.horizon } else { limits.own_horizon },
             checkpoint: limits.checkpoint.max(known.checkpoint),
         }))
     }
 
-    /// What the store knows of each of these messages. The archive is looked into for those that have no record and may
-    /// have had one: for most pages that is none.
+    /// What the store knows of each of these messages. The archive is looked into for those that are meant, have no record
+    /// and may have had one: for most pages that is none.
     pub(crate) async fn said(
         tx: &mut S::Tx,
         consumer: ConsumerId,
         page: &[ParkedRow],
         limits: Limits,
+        is_meant: impl Fn(&ParkedRow) -> bool,
     ) -> Result<Vec<Said>, StoreError> {
         let keys: Vec<Key> = page.iter().map(|row| row.key.clone()).collect();
         let records = tx.remembered(consumer, &keys).await?;
         let mut said: Vec<Said> = records.into_iter().map(|record| Said { record, archived: None }).collect();
         let forgotten = |place: &usize| {
             let row = &page[*place];
-            said[*place].record.is_none() && row.is_dead() && is_forgotten(row.message.time, limits.horizon)
+            said[*place].record.is_none_or(|record| record.is_shared) && limits.may_have_forgotten(row) && is_meant(row)
         };
         let places: Vec<usize> = (0..page.len()).filter(forgotten).collect();
-        let Some(oldest) = places.iter().map(|place| page[*place].message.time).min() else { return Ok(said) };
-        // It was handled after it was made, by clocks that may differ.
-        let since = oldest.checked_sub(CLOCKS_DIFFER).unwrap_or(Timestamp::MIN);
+        if places.is_empty() {
+            return Ok(said);
+        }
         let keys: Vec<Key> = places.iter().map(|place| keys[*place].clone()).collect();
-        for (place, archived) in places.into_iter().zip(tx.archived(consumer, &keys, since).await?) {
+        // All of it: another message under the same key may have been handled before this one was made.
+        for (place, archived) in places.into_iter().zip(tx.archived(consumer, &keys, Timestamp::MIN).await?) {
             said[place].archived = archived;
         }
         Ok(said)

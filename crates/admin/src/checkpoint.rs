@@ -1,9 +1,8 @@
 //! A time from before which nothing is replayed, whoever asks.
 
-use oncebox_core::StoreErrorKind;
-use oncebox_core::Timestamp;
 use oncebox_core::horizon::{Consumers, KnownConsumer, check_checkpoint};
 use oncebox_core::quarantine::QuarantineStore;
+use oncebox_core::{ConsumerName, StoreErrorKind, Timestamp};
 use serde::Serialize;
 use serde_json::json;
 
@@ -36,12 +35,18 @@ impl<S: QuarantineStore> Admin<S> {
         let now = tx.store_time().await?;
         self.end(tx).await;
         check(&known, at, now)?;
-        let (mut dead, mut after) = (0, 0);
-        loop {
-            let page = self.page(known.id, after).await?;
-            let Some(last) = page.last() else { break };
-            after = last.row;
-            dead += page.iter().filter(|row| row.is_dead() && row.message.time < at).count() as u64;
+        // One for the keys that consumers share holds for all of them.
+        let is_for_all = known.name == ConsumerName::global();
+        let whose = if is_for_all { self.consumers().await? } else { vec![known.clone()] };
+        let mut dead = 0;
+        for one in whose {
+            let mut after = 0;
+            loop {
+                let page = self.page(one.id, after).await?;
+                let Some(last) = page.last() else { break };
+                after = last.row;
+                dead += page.iter().filter(|row| row.is_dead() && row.message.time < at).count() as u64;
+            }
         }
         Ok(Checkpoint { consumer: consumer.to_owned(), checkpoint: at, was: known.checkpoint, dead })
     }

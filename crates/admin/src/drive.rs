@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use oncebox_core::StoreErrorKind;
-use oncebox_core::quarantine::{Quarantine, QuarantineStore};
+use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore};
 use oncebox_core::replay::{Hold, OnTheirWay, Replay, ReplayId, ReplayState, Replays};
 use serde_json::json;
 
@@ -163,11 +163,16 @@ impl<S: QuarantineStore> Admin<S> {
         let filter = Filter::parse(&spec.filter)?;
         let limits = Self::limits(tx, spec.consumer).await?;
         let mut judge = self.judge(limits, spec.force);
-        let page = tx.page(spec.consumer, replay.cursor, PAGE).await?;
+        let mut page = tx.page(spec.consumer, replay.cursor, PAGE).await?;
         if page.is_empty() {
             replay.cursor = spec.until;
         }
-        let said = Self::said(tx, spec.consumer, &page, limits).await?;
+        let is_meant = |row: &ParkedRow| filter.matches(&Subject::new(row, spec.as_of));
+        // Each of these may be looked up in the archive, which reads it: not more of them than can be revived.
+        let is_looked_up = |row: &ParkedRow| limits.may_have_forgotten(row) && is_meant(row);
+        let beyond = page.iter().enumerate().filter(|(_, row)| is_looked_up(row)).nth(max).map(|(place, _)| place);
+        page.truncate(beyond.unwrap_or(page.len()));
+        let said = Self::said(tx, spec.consumer, &page, limits, is_meant).await?;
         let mut chosen = Vec::new();
         for (row, said) in page.iter().zip(said) {
             if chosen.len() == max {
@@ -178,7 +183,7 @@ impl<S: QuarantineStore> Admin<S> {
                 break;
             }
             replay.cursor = row.row;
-            let is_meant = filter.matches(&Subject::new(row, spec.as_of));
+            let is_meant = is_meant(row);
             let forecast = judge.next(row, is_meant, said);
             if !is_meant {
                 continue;

@@ -99,10 +99,19 @@ pub(crate) struct Said {
 /// How far back a consumer looks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {
-    /// Up to when its records are gone.
+    /// Up to when its records are gone, or those that consumers share.
     pub(crate) horizon: Option<Timestamp>,
+    /// Up to when its own are gone. A consumer that shares its keys has none.
+    pub(crate) own_horizon: Option<Timestamp>,
     /// What was made before this is not replayed.
     pub(crate) checkpoint: Option<Timestamp>,
+}
+
+impl Limits {
+    /// Whether a dead message may have been handled under a record that is gone.
+    pub(crate) fn may_have_forgotten(&self, row: &ParkedRow) -> bool {
+        row.is_dead() && horizon::is_forgotten(row.message.time, self.horizon)
+    }
 }
 
 /// What the answer depends on, beside the message.
@@ -158,7 +167,9 @@ impl<'j> Judge<'j> {
         if self.unreadable(&row.message).is_some() {
             return Forecast::Unreadable;
         }
-        match said.record {
+        // A consumer that has had records of its own does not share its keys, so a shared one speaks of somebody else.
+        let is_its_own = |record: &Remembered| !record.is_shared || row.owns_record || !self.has_lost_its_own(row);
+        match said.record.filter(is_its_own) {
             // Its own record: whatever its age, nobody has applied it.
             Some(said) if said.outcome == OutcomeKind::Parked && row.owns_record => {}
             Some(said) if said.outcome == OutcomeKind::Parked || !said.fingerprint.agrees_with(row.fingerprint) => {
@@ -166,11 +177,18 @@ impl<'j> Judge<'j> {
             }
             Some(_) => return Forecast::AlreadyApplied,
             // Whoever forces it says that it was not applied, and is wrong.
-            None if said.archived.is_some() => return Forecast::Archived,
+            None if said.archived.is_some_and(|at| at.consumer == row.consumer || !self.has_lost_its_own(row)) => {
+                return Forecast::Archived;
+            }
             None if self.is_forgotten(row) && !self.force => return Forecast::TooOld,
             None => {}
         }
         if row.class == Some(Class::Unknown) && !self.force { Forecast::EffectUnknown } else { Forecast::WillApply }
+    }
+
+    /// Whether a record of this consumer alone may have been there and gone.
+    fn has_lost_its_own(&self, row: &ParkedRow) -> bool {
+        horizon::is_forgotten(row.message.time, self.limits.own_horizon)
     }
 
     fn is_forgotten(&self, row: &ParkedRow) -> bool {

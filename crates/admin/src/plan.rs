@@ -101,7 +101,7 @@ impl<S: QuarantineStore> Admin<S> {
         let mut tx = self.begin().await?;
         judge.limits = Self::limits(&mut tx, meant.consumer.id).await?;
         let mut page = tx.page(meant.consumer.id, *after, PAGE).await?;
-        let said = Self::said(&mut tx, meant.consumer.id, &page, judge.limits).await?;
+        let said = Self::said(&mut tx, meant.consumer.id, &page, judge.limits, |row| meant.includes(row)).await?;
         self.end(tx).await;
         let Some(last) = page.last() else { return Ok(None) };
         *after = last.row;

@@ -124,8 +124,9 @@ impl<S: QuarantineStore> Admin<S> {
     }
 
     /// Removes the records of a consumer that are older than its retention, step by step, and moves its horizon with them;
-    /// then what stored mode keeps of messages that it processed as long ago. After each step `progress` is told how many are gone. Each step has its entry in the audit log, in its own
-    /// transaction: where it fails half-way, what was removed until then is there.
+    /// then what stored mode keeps of messages that it processed as long ago. After each step `progress` is told how many are
+    /// gone. Each step has its entry in the audit log, in its own transaction: where it fails half-way, what was removed until
+    /// then is there.
     pub async fn apply_retention(
         &self,
         consumer: &str,
@@ -161,7 +162,7 @@ impl<S: QuarantineStore> Admin<S> {
         }
         let received = self.remove_received(&known, older_than, bounds, actor).await?;
         let horizon = pass.horizon().or(known.horizon);
-        let (consumer, cut_short) = (consumer.to_owned(), pass.is_cut_short());
+        let (consumer, cut_short) = (consumer.to_owned(), pass.is_cut_short() || received >= bounds.pass_max);
         let deleted = pass.deleted();
         Ok(RetentionDone { consumer, deleted, archived: archive && deleted > 0, received, horizon, cut_short })
     }

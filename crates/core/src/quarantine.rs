@@ -268,6 +268,9 @@ pub struct Remembered {
     pub fingerprint: Fingerprint,
     /// How it ended.
     pub outcome: OutcomeKind,
+    /// It is among the records that consumers share, and this consumer has none of its own: whether it speaks of this
+    /// consumer depends on whether that shares its keys.
+    pub is_shared: bool,
 }
 
 /// What became of an edit.

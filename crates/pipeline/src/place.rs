@@ -174,6 +174,11 @@ fn unknown(scheme: &str, known: &str) -> String {
 /// Without user, password and parameters. Where a mangled address leaves no plain hosts and ports, they are not shown: what
 /// looks like a port may be a password.
 pub(crate) fn shown(url: &str) -> String {
+    let after_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);
+    // An `@` beyond the host belongs to a path or a parameter, and so may what stands before it.
+    if after_scheme.find(['/', '?', '#']).is_some_and(|end| after_scheme[end..].contains('@')) {
+        return "(hidden)".to_owned();
+    }
     let rest =
         url.rsplit_once('@').map_or_else(|| url.split_once("://").map_or(url, |(_, rest)| rest), |(_, host)| host);
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
@@ -241,6 +246,8 @@ mod tests {
             ("nats://[::1]:4222", "[::1]:4222"),
             ("h1:9092,h2", "h1:9092,h2"),
             ("postgres://h/d?password=CANARY", "h/d"),
+            ("postgres://app@h/d?password=a@CANARY", "(hidden)"),
+            ("postgres://app:a/b@CANARY", "(hidden)"),
         ] {
             assert_eq!(shown(url), expected);
         }

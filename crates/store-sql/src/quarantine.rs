@@ -216,7 +216,8 @@ async fn find_records(
         let outcome = OutcomeKind::from_code(row.int()?).ok_or_else(|| corrupt("an outcome that is none"))?;
         let place = found.get_mut(at).ok_or_else(|| corrupt("a key that was not asked for"))?;
         if place.is_none() || owner == consumer {
-            *place = Some((owner, Remembered { fingerprint: Fingerprint::from_stored(scheme, hash), outcome }));
+            let (fingerprint, is_shared) = (Fingerprint::from_stored(scheme, hash), owner != consumer);
+            *place = Some((owner, Remembered { fingerprint, outcome, is_shared }));
         }
     }
     Ok(found)

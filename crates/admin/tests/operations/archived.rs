@@ -31,7 +31,11 @@ fn old(us: ConsumerId, id: &str) -> Park {
 /// Everything that was applied is forgotten, and its keys are archived.
 async fn archive<F: StoreFixture<Store: QuarantineStore>>(setup: &Setup<F>, us: ConsumerId) {
     setup.advance(CENTURY).await;
-    let mut tx = begin(&setup.store).await;
+    archive_now(&setup.store, us).await;
+}
+
+async fn archive_now<S: QuarantineStore>(store: &S, us: ConsumerId) {
+    let mut tx = begin(store).await;
     assert!(tx.expire(Expiry::first(us, far_future(), 100).archiving()).await.unwrap().deleted > 0);
     commit(tx).await;
 }
@@ -86,6 +90,38 @@ where
     assert_eq!((plan.count(Forecast::Archived), plan.count(Forecast::TooOld)), (1, 1), "{plan:?}");
 }
 
+/// A consumer that has lost records of its own does not share its keys: what others did under the same key, remembered or
+/// archived, does not say that it has handled a message.
+pub(crate) async fn records_of_others_do_not_speak_for_keys_of_its_own<F>(setup: Setup<F>)
+where
+    F: StoreFixture<Store: QuarantineStore>,
+{
+    let store = &setup.store;
+    let us = consumer(store).await;
+    let shared = store.consumer(&ConsumerName::global()).await.unwrap();
+    apply_before(store, &old(shared, "archived")).await;
+    apply_before(store, &old(us, "ours")).await;
+    archive(&setup, shared).await;
+    archive_now(store, us).await;
+    apply_before(store, &old(shared, "remembered")).await;
+    apply_before(store, &old(shared, "ours")).await;
+    park(store, &[old(us, "archived"), old(us, "remembered"), old(us, "ours")]).await;
+    let admin = admin(&setup);
+    let all = meant(&admin, "all").await;
+    for (force, expected) in [(false, Forecast::TooOld), (true, Forecast::WillApply)] {
+        let plan = admin.plan(&all, force).await.unwrap();
+        assert_eq!((plan.count(expected), plan.count(Forecast::Archived)), (2, 1), "forced: {force}, {plan:?}");
+    }
+    let refused = admin.start_replay(&all, &PLAIN, &ada()).await.unwrap_err();
+    assert!(matches!(refused, Error::NothingToReplay { messages: 3, .. }), "{refused}");
+    // Step by step, though one message alone is revived at a time.
+    let _runner = runner::<F>(store, |_| false);
+    let forced = ReplayOptions { force: true, ..PLAIN };
+    let replay = admin.start_replay(&all, &forced, &ada()).await.unwrap().id;
+    let end = admin.drive(replay, &ada(), &DRIVE).await.unwrap();
+    assert_eq!((end.done, end.refused), (2, 1), "{end:?}");
+}
+
 /// What was made before a checkpoint is not replayed, whether it has a record or not, and whatever is forced.
 pub(crate) async fn what_is_older_than_a_checkpoint_is_refused_also_by_force<F>(setup: Setup<F>)
 where
@@ -105,6 +141,8 @@ where
     let checkpoint = Timestamp::from_second(1_700_000_000).unwrap();
     let plan = admin.plan_checkpoint("invoices", checkpoint).await.unwrap();
     assert_eq!((plan.dead, plan.was), (2, None));
+    store.consumer(&ConsumerName::global()).await.unwrap();
+    assert_eq!(admin.plan_checkpoint("*", checkpoint).await.unwrap().dead, 2, "it holds for all consumers");
     admin.set_checkpoint(&plan, &ada()).await.unwrap();
     for force in [false, true] {
         let plan = admin.plan(&all, force).await.unwrap();

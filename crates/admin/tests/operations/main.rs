@@ -49,6 +49,7 @@ on_every_store! {
     acts::what_operators_do_is_in_the_audit_log,
     archived::what_is_archived_is_refused_also_by_force,
     archived::what_went_of_shared_records_is_refused,
+    archived::records_of_others_do_not_speak_for_keys_of_its_own,
     archived::what_is_older_than_a_checkpoint_is_refused_also_by_force,
     archived::a_checkpoint_goes_forward_and_is_in_the_audit_log,
     archived::an_edit_finds_no_way_around_archive_and_checkpoint,

@@ -141,9 +141,12 @@ async fn act<S: QuarantineStore>(
     let goes: u64 = plans.iter().map(RetentionPlan::goes).sum();
     let about = if plans.iter().all(|plan| plan.counted) { "" } else { "about " };
     let names: Vec<&str> = plans.iter().map(|plan| plan.consumer.as_str()).collect();
-    if goes > 0 {
-        confirm(yes, &format!("remove {about}{goes} records of {} for good", names.join(", ")))?;
-    }
+    // Always: what stored mode keeps is not counted, and may be much.
+    let names = names.join(", ");
+    let what = format!(
+        "remove {about}{goes} records of {names}, and the processed messages that stored mode kept as long, for good"
+    );
+    confirm(yes, &what)?;
     let bar = bar(goes);
     let mut done: Vec<RetentionDone> = Vec::new();
     for plan in &plans {

@@ -120,8 +120,12 @@ impl Quarantine for MemoryTx {
 
     async fn remembered(&mut self, consumer: ConsumerId, keys: &[Key]) -> Result<Vec<Option<Remembered>>, StoreError> {
         let state = self.usable("read records")?.state();
-        let said = |record: &Record| Remembered { fingerprint: record.fingerprint, outcome: record.outcome.kind() };
-        Ok(keys.iter().map(|key| find_record(state, consumer, key).map(|(_, record)| said(record))).collect())
+        let said = |(owner, record): (ConsumerId, &Record)| Remembered {
+            fingerprint: record.fingerprint,
+            outcome: record.outcome.kind(),
+            is_shared: owner != consumer,
+        };
+        Ok(keys.iter().map(|key| find_record(state, consumer, key).map(said)).collect())
     }
 
     async fn annotate(&mut self, rows: &[i64], note: Option<&str>) -> Result<Vec<bool>, StoreError> {

@@ -135,7 +135,12 @@ async fn begin_late<S: Backend>(
             () = &mut ended => return Ok(()),
             () = tokio::time::sleep(wait) => {}
         }
-        let kept = judge(spec, &Facts::ask(spec, &pipeline).await);
+        let facts = tokio::select! {
+            biased;
+            () = &mut ended => return Ok(()),
+            facts = Facts::ask(spec, &pipeline) => facts,
+        };
+        let kept = judge(spec, &facts);
         if kept.unasked.is_none() {
             break kept;
         }

@@ -17,7 +17,7 @@ use crate::ops::table::{SENTENCE, Table};
 struct Answer {
     #[serde(flatten)]
     report: DryRunReport,
-    /// Each by itself, those included that were not run.
+    /// The first of them by themselves, those included that were not run.
     messages: Vec<DryRunStep>,
     /// How many match that it did not come to.
     not_reached: u64,
@@ -34,9 +34,15 @@ pub(super) async fn plan<S: QuarantineStore>(
     let (pipeline, spec) = handlers(at, pipeline, &which.consumer)?;
     let meant = which.meant(admin).await?;
     let runner = dry_runner(&at.file().display().to_string(), pipeline, spec).await?;
-    let mut messages = Vec::new();
-    let report = admin.dry_run_each(&meant, force, runner.as_ref(), limit, |step| messages.push(step)).await?;
-    let not_reached = meant.messages.saturating_sub(messages.len() as u64);
+    let (mut messages, mut looked_at) = (Vec::new(), 0);
+    let each = |step| {
+        looked_at += 1;
+        if messages.len() < limit {
+            messages.push(step);
+        }
+    };
+    let report = admin.dry_run_each(&meant, force, runner.as_ref(), limit, each).await?;
+    let not_reached = meant.messages.saturating_sub(looked_at);
     let answer = Answer { report, messages, not_reached };
     at.answer(&answer, || told(&answer, which))
 }
