@@ -112,6 +112,11 @@ impl Limits {
     pub(crate) fn may_have_forgotten(&self, row: &ParkedRow) -> bool {
         row.is_dead() && horizon::is_forgotten(row.message.time, self.horizon)
     }
+
+    /// Whether a record of the consumer alone may have been there and gone: then it does not share its keys.
+    pub(crate) fn has_lost_its_own(&self, made_at: Timestamp) -> bool {
+        horizon::is_forgotten(made_at, self.own_horizon)
+    }
 }
 
 /// What the answer depends on, beside the message.
@@ -186,9 +191,8 @@ impl<'j> Judge<'j> {
         if row.class == Some(Class::Unknown) && !self.force { Forecast::EffectUnknown } else { Forecast::WillApply }
     }
 
-    /// Whether a record of this consumer alone may have been there and gone.
     fn has_lost_its_own(&self, row: &ParkedRow) -> bool {
-        horizon::is_forgotten(row.message.time, self.limits.own_horizon)
+        self.limits.has_lost_its_own(row.message.time)
     }
 
     fn is_forgotten(&self, row: &ParkedRow) -> bool {

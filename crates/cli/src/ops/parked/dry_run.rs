@@ -17,7 +17,7 @@ use crate::ops::table::{SENTENCE, Table};
 struct Answer {
     #[serde(flatten)]
     report: DryRunReport,
-    /// The first of them by themselves, those included that were not run.
+    /// Those that ran by themselves, and the first of those that did not.
     messages: Vec<DryRunStep>,
     /// How many match that it did not come to.
     not_reached: u64,
@@ -34,10 +34,12 @@ pub(super) async fn plan<S: QuarantineStore>(
     let (pipeline, spec) = handlers(at, pipeline, &which.consumer)?;
     let meant = which.meant(admin).await?;
     let runner = dry_runner(&at.file().display().to_string(), pipeline, spec).await?;
-    let (mut messages, mut looked_at) = (Vec::new(), 0);
-    let each = |step| {
+    let (mut messages, mut looked_at, mut not_run) = (Vec::new(), 0, 0);
+    // All that ran, which `limit` bounds, and as many of those that did not.
+    let each = |step: DryRunStep| {
         looked_at += 1;
-        if messages.len() < limit {
+        not_run += usize::from(step.result == DryRunResult::NotRun);
+        if step.result != DryRunResult::NotRun || not_run <= limit {
             messages.push(step);
         }
     };
