@@ -151,7 +151,7 @@ impl<S: QuarantineStore> Admin<S> {
         }
         let keys: Vec<Key> = places.iter().map(|place| keys[*place].clone()).collect();
         // All of it: another message under the same key may have been handled before this one was made.
-        for (place, archived) in places.into_iter().zip(tx.archived(consumer, &keys, Timestamp::MIN).await?) {
+        for (place, archived) in places.into_iter().zip(tx.archived(consumer, &keys).await?) {
             said[place].archived = archived;
         }
         Ok(said)

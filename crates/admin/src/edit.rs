@@ -9,7 +9,7 @@ use oncebox_core::archive::Archives;
 use oncebox_core::horizon::is_forgotten;
 use oncebox_core::parked::{Cause, Park, Verdict, Waits};
 use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore, Superseded};
-use oncebox_core::{Message, MessageId, Timestamp};
+use oncebox_core::{Message, MessageId};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -69,7 +69,7 @@ impl<S: QuarantineStore> Admin<S> {
         let park = self.identified(&old, message)?;
         if is_forgotten(park.message.time, limits.horizon) {
             // There is no record to find it by, and the archive knows that there was one.
-            let archived = tx.archived(old.consumer, std::slice::from_ref(&park.key), Timestamp::MIN).await?;
+            let archived = tx.archived(old.consumer, std::slice::from_ref(&park.key)).await?;
             let shares = !limits.has_lost_its_own(park.message.time);
             if archived.iter().flatten().any(|at| at.consumer == old.consumer || shares) {
                 return Err(Error::KeyTaken { row });

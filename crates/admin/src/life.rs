@@ -251,7 +251,7 @@ impl<S: QuarantineStore + Store<Tx: Trails>> Admin<S> {
 
     /// What the archive of one consumer knows of a message under one of these keys.
     async fn archived_at(tx: &mut S::Tx, known: &KnownConsumer, keys: &[Key]) -> Result<Option<ArchivedView>, Error> {
-        let found = tx.archived(known.id, keys, Timestamp::MIN).await?;
+        let found = tx.archived(known.id, keys).await?;
         let own = found.into_iter().flatten().find(|found| found.consumer == known.id);
         Ok(own.map(|found| ArchivedView { first_at: found.first_at, last_at: found.last_at }))
     }

@@ -39,12 +39,11 @@ pub const BLOCKS_READ: usize = 64;
 /// The archive on a transaction. It is written by [`expire`](crate::horizon::Consumers::expire).
 pub trait Archives {
     /// For each of these keys, when a record under it was handled that is archived: among the consumer's own records or
-    /// those that consumers share, and not before `since`. Reads what was archived since then, in pieces.
+    /// those that consumers share. Reads what is archived, in pieces.
     fn archived(
         &mut self,
         consumer: ConsumerId,
         keys: &[Key],
-        since: Timestamp,
     ) -> impl Future<Output = Result<Vec<Option<Archived>>, StoreError>> + Send;
 
     /// How much of a consumer is archived.

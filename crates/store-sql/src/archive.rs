@@ -44,12 +44,7 @@ pub(crate) async fn add(
 }
 
 impl<D: Dialect> Archives for SqlTx<D> {
-    async fn archived(
-        &mut self,
-        consumer: ConsumerId,
-        keys: &[Key],
-        since: Timestamp,
-    ) -> Result<Vec<Option<Archived>>, StoreError> {
+    async fn archived(&mut self, consumer: ConsumerId, keys: &[Key]) -> Result<Vec<Option<Archived>>, StoreError> {
         let patience = self.patience();
         let hashes: Vec<KeyHash> = keys.iter().map(KeyHash::of).collect();
         let mut found = vec![None; keys.len()];
@@ -59,7 +54,7 @@ impl<D: Dialect> Archives for SqlTx<D> {
             let mut after = 0;
             while !found.iter().all(Option::is_some) {
                 let call = Call::new("look into the archive", &queries.operators.archive.read).value(owner.0);
-                let call = call.value(after).value(since.as_microsecond()).value(BLOCKS_READ as i64);
+                let call = call.value(after).value(BLOCKS_READ as i64);
                 let blocks = bounded(patience, call.fetch(db)).await?;
                 let is_last = blocks.len() < BLOCKS_READ;
                 for row in blocks {

@@ -33,7 +33,7 @@ async fn archive_all<S: Store<Tx: Consumers + Archives>>(store: &S) {
     let key = |n: i64| Key::id(&n.to_string()).unwrap();
     let keys = [key(1), key(KEYS / 2), key(KEYS), key(KEYS + 1)];
     let mut tx = store.connect().await.unwrap().begin(common::LOCK_WAIT).await.unwrap();
-    let found = tx.archived(ConsumerId(1), &keys, Timestamp::UNIX_EPOCH).await.unwrap();
+    let found = tx.archived(ConsumerId(1), &keys).await.unwrap();
     tx.rollback().await;
     assert_eq!(found.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, true, false]);
 }

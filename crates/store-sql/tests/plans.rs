@@ -284,7 +284,7 @@ async fn sweeps_on_postgres_use_their_index() {
             "1, 'received invoices', 1000, 100",
             &["using queue_processed", "queue_pkey"],
         ),
-        (include_str!("../src/queries/postgres/archive/read.sql"), "1, 100, 0, 64", &["using archive_pkey"]),
+        (include_str!("../src/queries/postgres/archive/read.sql"), "1, 100, 64", &["using archive_pkey"]),
         (include_str!("../src/queries/postgres/archive/sweep.sql"), "1, 1000, 100", &["archive_pkey"]),
         (include_str!("../src/queries/postgres/archive/size.sql"), "1", &["archive"]),
     ];

@@ -144,19 +144,14 @@ impl Consumers for MemoryTx {
 }
 
 impl Archives for MemoryTx {
-    async fn archived(
-        &mut self,
-        consumer: ConsumerId,
-        keys: &[Key],
-        since: Timestamp,
-    ) -> Result<Vec<Option<Archived>>, StoreError> {
+    async fn archived(&mut self, consumer: ConsumerId, keys: &[Key]) -> Result<Vec<Option<Archived>>, StoreError> {
         let state = self.usable("look into the archive")?.state();
         let hashes: Vec<KeyHash> = keys.iter().map(KeyHash::of).collect();
         let mut found = vec![None; keys.len()];
         let places = [Some(consumer), state.consumers.get("*").copied()];
         for place in places.into_iter().flatten() {
             for block in &state.horizons.archive {
-                if block.at.consumer == place && block.at.last_at >= since {
+                if block.at.consumer == place {
                     look(&mut found, &hashes, &block.hashes, block.at)?;
                 }
             }

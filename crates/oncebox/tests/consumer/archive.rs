@@ -38,7 +38,7 @@ async fn known<F: EngineFixture>(setup: &Setup<F>) -> (Vec<bool>, Vec<bool>) {
     let consumer = setup.store.consumer(&ConsumerName::new("c").unwrap()).await.unwrap();
     let mut tx = setup.store.connect().await.unwrap().begin(Duration::from_secs(5)).await.unwrap();
     let records = tx.remembered(consumer, &keys).await.unwrap();
-    let archived = tx.archived(consumer, &keys, Timestamp::UNIX_EPOCH).await.unwrap();
+    let archived = tx.archived(consumer, &keys).await.unwrap();
     tx.rollback().await;
     (records.iter().map(Option::is_some).collect(), archived.iter().map(Option::is_some).collect())
 }

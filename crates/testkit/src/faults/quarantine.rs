@@ -126,13 +126,8 @@ impl<S: Store<Tx: Consumers>> Consumers for FaultyTx<S> {
 }
 
 impl<S: QuarantineStore> Archives for FaultyTx<S> {
-    async fn archived(
-        &mut self,
-        consumer: ConsumerId,
-        keys: &[Key],
-        since: Timestamp,
-    ) -> Result<Vec<Option<Archived>>, StoreError> {
-        on_transaction!(self, "archived", self.inner.archived(consumer, keys, since))
+    async fn archived(&mut self, consumer: ConsumerId, keys: &[Key]) -> Result<Vec<Option<Archived>>, StoreError> {
+        on_transaction!(self, "archived", self.inner.archived(consumer, keys))
     }
 
     async fn archive_size(&mut self, consumer: ConsumerId) -> Result<ArchiveSize, StoreError> {
