@@ -44,11 +44,16 @@ pub(crate) struct Fleet {
 struct Worker {
     process: Process,
     doom: Doom,
+    /// How long it lives once it works.
+    life: Option<Duration>,
 }
 
-/// A worker that is to be killed lives at most this long, in milliseconds, and longer where many share the machine:
-/// they need some time to get anywhere at all.
+/// A worker that is to be killed works at most this long, in milliseconds, and longer where many share the machine.
 const LIFE: std::ops::Range<u64> = 60..400;
+
+/// One in this many is killed so long after its start, wherever it is by then, which on a busy machine is before it does
+/// anything. The others first come to work: where all die too early, nothing is tried but starting.
+pub(crate) const DIES_EARLY: u32 = 4;
 
 /// More ends than this by themselves, and nothing works.
 const OWN_DEATHS_MAX: u64 = 400;
@@ -77,12 +82,17 @@ impl Fleet {
         };
         let job = Job { number, seed: self.random.u64(..), doom, ..self.job.clone() };
         let process = Process::start("worker", &job, self.bug, number, &self.sender, &mut self.tasks)?;
+        let mut life = None;
         if doom == Doom::Hang {
             let crowd = u32::try_from(self.job.row.workers).unwrap_or(1).div_ceil(2);
-            let life = Duration::from_millis(self.random.u64(LIFE)) * crowd;
-            self.later(number, life, Event::Due);
+            life = Some(Duration::from_millis(self.random.u64(LIFE)) * crowd);
+            if self.random.u32(..DIES_EARLY) == 0
+                && let Some(life) = life.take()
+            {
+                self.later(number, life, Event::Due);
+            }
         }
-        self.workers.insert(number, Worker { process, doom });
+        self.workers.insert(number, Worker { process, doom, life });
         Ok(())
     }
 
@@ -103,6 +113,11 @@ impl Fleet {
     /// Reacts: counts, kills, continues, hires again.
     pub(crate) fn react(&mut self, (number, event): (u64, Event), doomed: bool) -> anyhow::Result<()> {
         match event {
+            Event::Works => {
+                if let Some(life) = self.workers.get_mut(&number).and_then(|worker| worker.life.take()) {
+                    self.later(number, life, Event::Due);
+                }
+            }
             Event::Received(count) => self.tally.deliveries += count,
             Event::Unknown(count) => self.tally.unknown_commits += count,
             Event::Complaint(line) => self.tally.complaint = line,
@@ -185,7 +200,7 @@ impl Fleet {
                 (_, Event::Unknown(count)) => self.tally.unknown_commits += count,
                 (_, Event::Complaint(line)) => self.tally.complaint = line,
                 (number, Event::Stopped) => self.signal(number, Signal::CONT)?,
-                (_, Event::Due | Event::Continue | Event::LanesLost) => {}
+                (_, Event::Works | Event::Due | Event::Continue | Event::LanesLost) => {}
             }
         }
         bad += self.workers.len();

@@ -25,6 +25,8 @@ pub(crate) struct Process {
 /// Something that happened to a process.
 #[derive(Debug)]
 pub(crate) enum Event {
+    /// It came to its first crash point.
+    Works,
     /// It received messages.
     Received(u64),
     /// It hangs at a crash point, to be killed.
@@ -108,6 +110,7 @@ impl Process {
 impl Event {
     fn read(line: &str) -> Option<Self> {
         match line.split_once(' ')? {
+            ("works", _) => Some(Self::Works),
             ("received", count) => Some(Self::Received(count.parse().ok()?)),
             ("at", name) => Some(Self::HangsAt(name.to_owned())),
             ("stopped", _) => Some(Self::Stopped),

@@ -48,10 +48,11 @@ pub(crate) struct Ran {
 const TICK: Duration = Duration::from_millis(25);
 
 /// A row that has not had its faults after this long is healed and says so.
-const HURT_MAX: Duration = Duration::from_secs(90);
+const HURT_MAX: Duration = Duration::from_secs(240);
 
-/// With no change for this long, what waits is stuck. With a planted bug it is waited for less: it likely is.
-const STALL_MAX: Duration = Duration::from_secs(12);
+/// With no change for this long, what waits is stuck. Long, because a machine that has other work to do is no finding; with
+/// a planted bug it is waited for less: it likely is stuck.
+const STALL_MAX: Duration = Duration::from_secs(60);
 const STALL_MAX_PLANTED: Duration = Duration::from_secs(4);
 
 const MESSAGES_MAX: u64 = 60_000;

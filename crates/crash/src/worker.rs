@@ -7,8 +7,8 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -127,6 +127,7 @@ fn arm(job: &Job, stats: Arc<Stats>) {
     let passes = AtomicU32::new(random.u32(1..=PASSES));
     let (doom, reported) = (job.doom, AtomicU64::new(0));
     crashpoint::install(move |name| {
+        say_works();
         if name == "received" {
             let deliveries = stats.snapshot().deliveries;
             say(&format!("received {}", deliveries - reported.swap(deliveries, Relaxed)));
@@ -154,6 +155,12 @@ pub(crate) fn say(line: &str) {
     if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
         std::process::exit(1);
     }
+}
+
+/// Tells, once, that there is something to lose from here on.
+pub(crate) fn say_works() {
+    static TOLD: Once = Once::new();
+    TOLD.call_once(|| say("works now"));
 }
 
 /// Resolves when the parent closes our stdin, on purpose or by dying.

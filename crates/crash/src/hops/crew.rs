@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::hand::{Doom, HandJob, Role};
 use super::row::Trouble;
-use crate::fleet::Tally;
+use crate::fleet::{DIES_EARLY, Tally};
 use crate::process::{Event, Events, Process};
 
 pub(super) struct Crew {
@@ -36,6 +36,8 @@ struct Hand {
     process: Process,
     role: Role,
     slot: usize,
+    /// How long it lives once it works.
+    life: Option<Duration>,
 }
 
 /// What the row has to know of.
@@ -46,7 +48,7 @@ pub(super) enum Note {
     LanesLost(u64),
 }
 
-/// How long processes live that are to be killed, in milliseconds. Where one consumer of JetStream dies with a message in
+/// How long processes work that are to be killed, in milliseconds. Where one consumer of JetStream dies with a message in
 /// hand, the others wait for a second.
 const RELAY_LIFE: std::ops::Range<u64> = 300..1_500;
 const CONSUMER_LIFE: std::ops::Range<u64> = 1_000..4_000;
@@ -99,16 +101,26 @@ impl Crew {
         let dies = doom.as_ref().is_some_and(|doom| !doom.stops);
         let job = HandJob { role, number, slot, doom, ..self.job.clone() };
         let process = Process::start("hand", &job, self.bug, number, &self.sender, &mut self.tasks)?;
+        let mut life = None;
         if dies {
-            let life = if role == Role::Relay { RELAY_LIFE } else { CONSUMER_LIFE };
-            let (sender, life) = (self.sender.clone(), Duration::from_millis(self.random.u64(life)));
-            self.tasks.spawn(async move {
-                tokio::time::sleep(life).await;
-                let _ = sender.send((number, Event::Due)).await;
-            });
+            let range = if role == Role::Relay { RELAY_LIFE } else { CONSUMER_LIFE };
+            life = Some(Duration::from_millis(self.random.u64(range)));
+            if self.random.u32(..DIES_EARLY) == 0
+                && let Some(life) = life.take()
+            {
+                self.dies_after(number, life);
+            }
         }
-        self.hands.insert(number, Hand { process, role, slot });
+        self.hands.insert(number, Hand { process, role, slot, life });
         Ok(())
+    }
+
+    fn dies_after(&mut self, number: u64, life: Duration) {
+        let sender = self.sender.clone();
+        self.tasks.spawn(async move {
+            tokio::time::sleep(life).await;
+            let _ = sender.send((number, Event::Due)).await;
+        });
     }
 
     fn doom(&mut self, role: Role, slot: usize) -> Option<Doom> {
@@ -142,6 +154,11 @@ impl Crew {
     /// Reacts: counts, kills, hires again.
     pub(super) fn react(&mut self, (number, event): (u64, Event)) -> anyhow::Result<Option<Note>> {
         match event {
+            Event::Works => {
+                if let Some(life) = self.hands.get_mut(&number).and_then(|hand| hand.life.take()) {
+                    self.dies_after(number, life);
+                }
+            }
             Event::Received(count) => self.tally.deliveries += count,
             Event::Complaint(line) => self.tally.complaint = line,
             Event::HangsAt(name) => self.kill(number, &name)?,
@@ -224,7 +241,7 @@ impl Crew {
                 (number, Event::Stopped) => self.resume(number)?,
                 (_, Event::Received(count)) => self.tally.deliveries += count,
                 (_, Event::Complaint(line)) => self.tally.complaint = line,
-                (_, Event::Due | Event::Continue | Event::Unknown(_) | Event::LanesLost) => {}
+                (_, Event::Works | Event::Due | Event::Continue | Event::Unknown(_) | Event::LanesLost) => {}
             }
         }
         bad += self.hands.len();

@@ -22,7 +22,7 @@ use super::{kafka, nats, rabbitmq};
 use crate::feed::{BATCH, Order, Role as Part};
 use crate::place::{self, Place};
 use crate::process::JOB;
-use crate::worker::{Business, parent_gone, plays, say};
+use crate::worker::{Business, parent_gone, plays, say, say_works};
 
 /// What a process is told.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -164,6 +164,7 @@ async fn consume<S: Business, Src: Source<S>>(store: S, source: Src, job: HandJo
 fn arm(doom: Option<Doom>, received: impl Fn() + Send + Sync + 'static) {
     let left = AtomicU32::new(doom.as_ref().map_or(0, |doom| doom.pass));
     crashpoint::install(move |name| {
+        say_works();
         if name == "received" {
             received();
         }
