@@ -141,6 +141,39 @@ async fn metrics_are_what_the_documents_say_and_health_answers() {
     assert!(!last.contains("CANARY"), "{last}");
 }
 
+/// What is old goes, and whoever watches sees it go.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_retention_removes_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let file = FILE.replace("key = \"message-id\"", "key = \"message-id\"\nretention = \"30d\"");
+    std::fs::write(folder.join("oncebox.toml"), &file).unwrap();
+    assert!(oncebox(folder, &["schema", "up"]).output().await.unwrap().status.success());
+    let path = format!("sqlite:{}", folder.join("oncebox.db").display());
+    let mut db = <sqlx::SqliteConnection as sqlx::Connection>::connect(&path).await.unwrap();
+    let old = "insert into oncebox_consumers (id, name) values (1, 'invoices');
+         with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < 50)
+         insert into oncebox_inbox (consumer, key, fingerprint, scheme, processed_at)
+         select 1, cast('old ' || n as blob), n, 1, (unixepoch() - 40 * 86400 - n) * 1000000 from numbers";
+    sqlx::raw_sql(old).execute(&mut db).await.unwrap();
+
+    let (_child, address) = running_with(folder, &file).await;
+    let text = eventually("a pass has ended", async || {
+        let (_, text) = get(&address, "/metrics").await;
+        let done = text.contains("oncebox_retention_passes_total{consumer=\"invoices\"} 1\n");
+        done.then_some(text)
+    })
+    .await;
+    assert!(text.contains("oncebox_retention_removed_total{consumer=\"invoices\",what=\"records\"} 50\n"), "{text}");
+    assert!(text.contains("oncebox_retention_removed_total{what=\"sent\"} 0\n"), "{text}");
+    assert!(text.contains("oncebox_retention_failures_total{consumer=\"invoices\"} 0\n"), "{text}");
+    assert!(text.contains("oncebox_retention_share 0.1\n"), "{text}");
+    let horizon =
+        text.lines().find_map(|line| line.strip_prefix("oncebox_retention_horizon_seconds{consumer=\"invoices\"} "));
+    let back: u64 = horizon.unwrap().parse().unwrap();
+    assert!((40 * 86_400..41 * 86_400).contains(&back), "{text}");
+}
+
 /// A store that went away is told, and who asks is told why.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_ready_says_why() {

@@ -182,7 +182,7 @@ async fn run_on<S: Backend>(
         reason: error.to_string(),
         code: Code::RetentionShort,
     })?;
-    let watching = Watching::start(&store, pipeline, &consumers, relay.as_ref()).await?;
+    let watching = Watching::start(&store, pipeline, &consumers, relay.as_ref(), &retiring).await?;
     started(&Running {
         consumers: consumers.iter().map(|(name, consumer)| (name.clone(), consumer.stats())).collect(),
         relay: relay.as_ref().map(Relay::stats),

@@ -12,6 +12,7 @@ use crate::feed::Feed;
 use crate::file::Pipeline;
 use crate::metrics::{Door, serve};
 use crate::outlet::Outlet;
+use crate::retention::Retiring;
 use crate::run::RunFileError;
 
 /// Its tasks.
@@ -29,6 +30,7 @@ impl Watching {
         pipeline: &Pipeline,
         consumers: &[(String, Consumer<S, Feed<S>>)],
         relay: Option<&Relay<S, Outlet<S>>>,
+        retiring: &Retiring<S>,
     ) -> Result<Self, RunFileError> {
         let mut counting = Counting::new(store.clone());
         for (name, consumer) in consumers {
@@ -36,6 +38,9 @@ impl Watching {
         }
         if let Some(relay) = relay {
             counting = counting.relay(relay.stats());
+        }
+        if retiring.is_needed() {
+            counting = counting.retention(retiring.stats());
         }
         let mut serving = JoinSet::new();
         let mut told = None;

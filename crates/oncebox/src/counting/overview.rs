@@ -11,12 +11,14 @@ use tokio::time::Instant;
 
 use crate::consumer::Stats;
 use crate::relay::RelayStats;
+use crate::retention::RetentionStats;
 
 /// What a process knows. Shared by whoever [counts](super::Counting) and whoever tells.
 #[derive(Debug, Default)]
 pub struct Overview {
     pub(super) consumers: Vec<(String, Arc<Stats>)>,
     pub(super) relay: Option<Arc<RelayStats>>,
+    pub(super) retention: Option<Arc<RetentionStats>>,
     in_store: Mutex<InStore>,
     reached: Mutex<Reached>,
     pub(super) flushes: AtomicU64,
@@ -55,6 +57,11 @@ impl Overview {
     /// The relay of this process.
     pub fn relay(&self) -> Option<&Arc<RelayStats>> {
         self.relay.as_ref()
+    }
+
+    /// What removes old records in this process.
+    pub fn retention(&self) -> Option<&Arc<RetentionStats>> {
+        self.retention.as_ref()
     }
 
     /// What waits in the store.

@@ -19,6 +19,7 @@ use super::rise::{self, Rise};
 use crate::consumer::Stats;
 use crate::own_session::OwnSession;
 use crate::relay::RelayStats;
+use crate::retention::RetentionStats;
 
 /// Flushes take at most this part of the time: one that takes 50 ms is followed by a second of rest.
 const REST: u32 = 20;
@@ -105,6 +106,14 @@ impl<S: ConsumerStore + CounterStore + DepthStore> Counting<S> {
     #[must_use]
     pub fn relay(mut self, stats: Arc<RelayStats>) -> Self {
         self.overview.relay = Some(stats);
+        self
+    }
+
+    /// Shows what retention does; its counters are `Retention::stats`. They are told by this process alone, and not
+    /// written to the store: `oncebox retention plan` looks at what is there.
+    #[must_use]
+    pub fn retention(mut self, stats: Arc<RetentionStats>) -> Self {
+        self.overview.retention = Some(stats);
         self
     }
 

@@ -16,4 +16,4 @@ mod stats;
 
 pub use oncebox_core::retention::{ArchiveKept, RETENTION, RETENTION_MONEY, RetentionBounds};
 pub use settings::{Retention, RetentionError};
-pub use stats::{RetentionProgress, RetentionStats};
+pub use stats::{RetentionProgress, RetentionStats, SweepProgress};

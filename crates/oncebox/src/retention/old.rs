@@ -7,34 +7,54 @@ use oncebox_core::replay::Replays;
 use oncebox_core::retention::{ARCHIVE_STEP_MAX, RetentionBounds};
 use oncebox_core::{ConsumerId, ConsumerName, StoreError, Timestamp};
 
+use super::stats::RetentionStats;
+
 /// Something that gets old.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Old<'o> {
     /// What stored mode keeps of messages that this consumer processed.
     Received(ConsumerId, &'o ConsumerName),
     /// The archive of a consumer's keys.
-    Archived(ConsumerId),
+    Archived(ConsumerId, &'o ConsumerName),
     /// Rows of the outbox that were sent.
     Sent,
     /// Replays that came to their end.
     Replays,
 }
 
-impl Old<'_> {
+impl<'o> Old<'o> {
     /// As people call it.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Received(..) => "processed messages of stored mode",
-            Self::Archived(_) => "blocks of the archive",
+            Self::Archived(..) => "blocks of the archive",
             Self::Sent => "rows of the outbox that were sent",
             Self::Replays => "replays that ended",
+        }
+    }
+
+    /// Whose it is; `None`: it belongs to the store.
+    pub(super) fn consumer(self) -> Option<&'o ConsumerName> {
+        match self {
+            Self::Received(_, name) | Self::Archived(_, name) => Some(name),
+            Self::Sent | Self::Replays => None,
+        }
+    }
+
+    /// Counts what a step removed.
+    pub(super) fn count(self, removed: u64, stats: &RetentionStats) {
+        match self {
+            Self::Received(_, name) => stats.change(name.as_str(), |progress| progress.processed += removed),
+            Self::Archived(_, name) => stats.change(name.as_str(), |progress| progress.archive_blocks += removed),
+            Self::Sent => stats.change_swept(|progress| progress.sent += removed),
+            Self::Replays => stats.change_swept(|progress| progress.replays += removed),
         }
     }
 
     /// How much one step removes at most. One that removes less has left nothing.
     pub(super) fn step_max(self, bounds: &RetentionBounds) -> usize {
         let rows = bounds.step_max.max(1);
-        if matches!(self, Self::Archived(_)) { rows.min(ARCHIVE_STEP_MAX) } else { rows }
+        if matches!(self, Self::Archived(..)) { rows.min(ARCHIVE_STEP_MAX) } else { rows }
     }
 
     /// One step.
@@ -46,7 +66,7 @@ impl Old<'_> {
             Self::Received(consumer, name) => {
                 tx.sweep_received(SweepReceived { consumer, name, older_than: before, limit: max }).await
             }
-            Self::Archived(consumer) => tx.sweep_archive(consumer, before, max).await,
+            Self::Archived(consumer, _) => tx.sweep_archive(consumer, before, max).await,
             Self::Sent => tx.sweep_sent(before, max).await,
             Self::Replays => tx.sweep_replays(before, max).await,
         }

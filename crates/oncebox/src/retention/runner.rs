@@ -17,7 +17,7 @@ use oncebox_core::crashpoint::crashpoint;
 use oncebox_core::horizon::{Consumers, Expired, Expiry};
 use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::retention::{ArchiveKept, Pace, Pass, REPLAYS_KEPT, Round};
-use oncebox_core::{Code, ConsumerId, StoreError, Timestamp};
+use oncebox_core::{Code, ConsumerId, ConsumerName, StoreError, Timestamp};
 use tokio::time::Instant;
 
 use super::old::Old;
@@ -88,12 +88,12 @@ impl<S: QuarantineStore> Retention<S> {
     /// Removes what is old of one consumer.
     async fn retire(&self, own: &OwnSession<S>, going: &mut Going<'_>, kept: &Kept) -> Result<(), RetentionError> {
         let Kept { consumer: name, retention, archive } = kept;
-        let known = self.patiently(going, name.as_str(), || self.store.consumer(name)).await?;
+        let known = self.patiently(going, Some(name), || self.store.consumer(name)).await?;
         let Some(consumer) = known else { return Ok(()) };
         self.pass(own, going, kept, consumer).await?;
         self.sweep(own, going, Old::Received(consumer, name), *retention).await?;
         if let Some(ArchiveKept::For(kept)) = *archive {
-            self.sweep(own, going, Old::Archived(consumer), kept).await?;
+            self.sweep(own, going, Old::Archived(consumer, name), kept).await?;
         }
         Ok(())
     }
@@ -108,7 +108,7 @@ impl<S: QuarantineStore> Retention<S> {
     ) -> Result<(), RetentionError> {
         let stop = going.stop;
         let Kept { consumer: name, retention, archive } = kept;
-        let asked = self.patiently(going, name.as_str(), || before(own, *retention)).await?;
+        let asked = self.patiently(going, Some(name), || before(own, *retention)).await?;
         let Some(older_than) = asked else { return Ok(()) };
         let mut pass = Pass::new(consumer, older_than, self.bounds).archiving(archive.is_some());
         let mut after_failure = self.bounds.failure_rest;
@@ -128,7 +128,7 @@ impl<S: QuarantineStore> Retention<S> {
                 }
                 Err(error) => {
                     let wait = pass.failed(started.elapsed());
-                    self.failed(name.as_str(), error)?;
+                    self.failed(Some(name), error)?;
                     going.lose(started, wait.max(after_failure)).await;
                     after_failure = self.bounds.longer_rest(after_failure);
                 }
@@ -158,8 +158,8 @@ impl<S: QuarantineStore> Retention<S> {
         retention: Duration,
     ) -> Result<(), RetentionError> {
         let stop = going.stop;
-        let (what, max) = (old.name(), old.step_max(&self.bounds));
-        let asked = self.patiently(going, what, || before(own, retention)).await?;
+        let max = old.step_max(&self.bounds);
+        let asked = self.patiently(going, old.consumer(), || before(own, retention)).await?;
         let Some(before) = asked else { return Ok(()) };
         let mut removed = 0;
         let mut after_failure = self.bounds.failure_rest;
@@ -180,7 +180,7 @@ impl<S: QuarantineStore> Retention<S> {
             let swept = match swept.await {
                 Ok(swept) => swept,
                 Err(error) => {
-                    self.failed(what, error)?;
+                    self.failed(old.consumer(), error)?;
                     going.lose(started, after_failure).await;
                     after_failure = self.bounds.longer_rest(after_failure);
                     continue;
@@ -188,6 +188,7 @@ impl<S: QuarantineStore> Retention<S> {
             };
             after_failure = self.bounds.failure_rest;
             removed += swept;
+            old.count(swept, &self.stats);
             if swept < max as u64 {
                 break;
             }
@@ -196,7 +197,7 @@ impl<S: QuarantineStore> Retention<S> {
             rest(bounds.rest_after(started.elapsed()), stop).await;
         }
         if removed > 0 {
-            tracing::info!(removed, "old {what} were removed");
+            tracing::info!(removed, "old {} were removed", old.name());
         }
         Ok(())
     }
@@ -212,7 +213,7 @@ impl<S: QuarantineStore> Retention<S> {
     async fn patiently<T, Fut>(
         &self,
         going: &mut Going<'_>,
-        what: &str,
+        of: Option<&ConsumerName>,
         mut ask: impl FnMut() -> Fut,
     ) -> Result<Option<T>, RetentionError>
     where
@@ -224,7 +225,7 @@ impl<S: QuarantineStore> Retention<S> {
             match ask().await {
                 Ok(found) => return Ok(Some(found)),
                 Err(error) => {
-                    self.failed(what, error)?;
+                    self.failed(of, error)?;
                     going.lose(started, wait).await;
                     wait = self.bounds.longer_rest(wait);
                 }
@@ -234,13 +235,16 @@ impl<S: QuarantineStore> Retention<S> {
     }
 
     /// What can't be mended by waiting ends it; anything else is waited for.
-    fn failed(&self, what: &str, error: StoreError) -> Result<(), RetentionError> {
+    fn failed(&self, of: Option<&ConsumerName>, error: StoreError) -> Result<(), RetentionError> {
         if !error.is_retryable() {
             return Err(RetentionError::Stopped(error));
         }
         // Whoever needs the store says loudly that it is away; here nothing waits for it.
-        tracing::debug!(what, %error, "a step of retention failed; it is tried again");
-        self.stats.change(what, |progress| progress.failures += 1);
+        tracing::debug!(consumer = of.map(ConsumerName::as_str), %error, "a step of retention failed; it is tried again");
+        match of {
+            Some(name) => self.stats.change(name.as_str(), |progress| progress.failures += 1),
+            None => self.stats.change_swept(|progress| progress.failures += 1),
+        }
         Ok(())
     }
 }

@@ -6,6 +6,7 @@
 use oncebox::consumer::Snapshot;
 use oncebox::counting::Overview;
 use oncebox::relay::RelaySnapshot;
+use oncebox::{Clock as _, SystemClock, Timestamp};
 
 use super::text::{Kind, Text};
 
@@ -62,6 +63,7 @@ pub(super) fn render(overview: &Overview) -> String {
     consumers(&mut text, overview);
     waiting(&mut text, overview);
     relay(&mut text, overview);
+    retention(&mut text, overview, SystemClock.now());
     text.into_string()
 }
 
@@ -186,5 +188,52 @@ fn relay(text: &mut Text, overview: &Overview) {
     let mut up = text.family("oncebox_relay_up", Kind::Gauge, "Whether the relay waits for nothing.");
     if let Some(stats) = &seen {
         up.sample(&[], stats.waiting_for.is_none());
+    }
+}
+
+fn retention(text: &mut Text, overview: &Overview, now: Timestamp) {
+    let stats = overview.retention();
+    let seen = stats.map(|stats| stats.snapshot()).unwrap_or_default();
+    let swept = stats.map(|stats| stats.swept());
+    let help = "What was old and was removed, by what it is; what belongs to no consumer has no label for one.";
+    let mut removed = text.family("oncebox_retention_removed_total", Kind::Counter, help);
+    for (consumer, progress) in &seen {
+        for (what, count) in [
+            ("records", progress.deleted),
+            ("processed", progress.processed),
+            ("archive_blocks", progress.archive_blocks),
+        ] {
+            removed.sample(&[("consumer", consumer), ("what", what)], count);
+        }
+    }
+    if let Some(swept) = swept {
+        removed.sample(&[("what", "sent")], swept.sent);
+        removed.sample(&[("what", "replays")], swept.replays);
+    }
+    let help = "Passes over the records of a consumer that came to their end.";
+    let mut passes = text.family("oncebox_retention_passes_total", Kind::Counter, help);
+    for (consumer, progress) in &seen {
+        passes.sample(&[("consumer", consumer)], progress.passes);
+    }
+    let help = "Steps of retention that failed and are tried again.";
+    let mut failures = text.family("oncebox_retention_failures_total", Kind::Counter, help);
+    for (consumer, progress) in &seen {
+        failures.sample(&[("consumer", consumer)], progress.failures);
+    }
+    if let Some(swept) = swept {
+        failures.sample(&[], swept.failures);
+    }
+    let help = "How far back a consumer can tell a duplicate, once something was removed.";
+    let mut horizon = text.family("oncebox_retention_horizon_seconds", Kind::Gauge, help);
+    for (consumer, progress) in &seen {
+        if let Some(at) = progress.horizon {
+            let back = u64::try_from(now.duration_since(at).as_secs()).unwrap_or(0);
+            horizon.sample(&[("consumer", consumer)], back);
+        }
+    }
+    let help = "The share of the time in which retention works, from 0 to 1; it rises where it falls behind.";
+    let mut share = text.family("oncebox_retention_share", Kind::Gauge, help);
+    if let Some(stats) = stats {
+        share.sample(&[], f64::from(stats.share()) / 100.0);
     }
 }
