@@ -52,6 +52,10 @@ async fn a_setting_that_promises_rest_on_is_refused() {
         assert_eq!(error.kind(), SourceErrorKind::Configuration);
         assert!(error.to_string().contains(name), "{error}");
     }
+    let named = KafkaSource::new("127.0.0.1:1", "g", "t").setting("group.instance.id", "a");
+    let error = cannot_open(&named.setting("partition.assignment.strategy", "cooperative-sticky")).await;
+    assert_eq!(error.kind(), SourceErrorKind::Configuration);
+    assert!(error.to_string().contains("leave out one of the two"), "{error}");
     let error = cannot_open(&KafkaSource::new("127.0.0.1:1", "g", "t").setting("session.timeout.ms", "CANARY")).await;
     assert_eq!(error.kind(), SourceErrorKind::Configuration);
     assert!(!error.to_string().contains("CANARY"), "{error}");

@@ -139,6 +139,11 @@ impl KafkaSource {
 
     /// A setting of librdkafka by its own name, such as `security.protocol` or `session.timeout.ms`. Those that the
     /// promises rest on are refused by `open`: offsets, resets, isolation.
+    ///
+    /// With a name of its own in the group, `group.instance.id`, a process that is started again within the session goes
+    /// on with its partitions, and the group stands still for nobody. The group then shares partitions by `range`; a
+    /// cooperative strategy is refused, because a process that dies while it gives partitions up would leave them without
+    /// a reader.
     #[must_use]
     pub fn setting(self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.with(|config| config.settings.set(name, value))

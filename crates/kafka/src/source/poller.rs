@@ -35,6 +35,14 @@ const COMMIT_EVERY: Duration = Duration::from_millis(100);
 /// When offsets are committed once more, in case the last commit was lost.
 const COMMIT_AGAIN: Duration = Duration::from_secs(5);
 
+/// Who gets which partition.
+///
+/// Cooperative groups take a partition from one member in a first round and give it to another in a second, for which the
+/// first asks when it has let go. If it dies before, and another takes its name (`group.instance.id`), that one is handed
+/// what the first was to keep, has nothing to let go of, and asks for no second round: nobody reads the partition, and
+/// nobody says so. So named processes share partitions in one round, and rest while they do; they rarely have to.
+const STRATEGY: &str = "partition.assignment.strategy";
+
 /// Starts the thread, and waits until it has reached the brokers and seen the topic, or failed to.
 pub(super) async fn start(
     config: Arc<Config>,
@@ -123,9 +131,17 @@ fn client(config: &Config) -> Result<ClientConfig, SourceError> {
     let mut ours = OURS.to_vec();
     ours.push(("group.id", &config.group));
     let mut defaults = vec![("client.id", "oncebox"), ("queued.max.messages.kbytes", "16384")];
+    let is_named = config.settings.has("group.instance.id");
     // The new group protocol has the broker assign.
     if !config.settings.has("group.protocol") {
-        defaults.push(("partition.assignment.strategy", "cooperative-sticky"));
+        defaults.push((STRATEGY, if is_named { "range" } else { "cooperative-sticky" }));
+    }
+    if is_named && config.settings.get(STRATEGY).is_some_and(|strategy| strategy.contains("cooperative")) {
+        let reason = format!(
+            "{STRATEGY} is cooperative and group.instance.id is set: when a process dies while partitions move, those are \
+             nobody's until the group changes again; leave out one of the two settings"
+        );
+        return Err(config.error(SourceErrorKind::Configuration, "open", reason));
     }
     config.settings.client(&defaults, &ours).map_err(|name| {
         let reason = format!("{name} is not for you to set; what Oncebox promises rests on it");

@@ -110,6 +110,14 @@ impl Place {
         }
     }
 
+    /// What the group does, and how many are in it.
+    pub(crate) fn group_state(&self) -> (String, usize) {
+        let asks = producer(&self.servers, &[]);
+        let listed = asks.client().fetch_group_list(Some(&self.group), ANSWER).unwrap();
+        let group = listed.groups().first();
+        group.map_or_else(Default::default, |group| (group.state().to_owned(), group.members().len()))
+    }
+
     /// The offset after the last record of a partition.
     pub(crate) fn end(&self, partition: i32) -> i64 {
         let producer = producer(&self.servers, &[]);
