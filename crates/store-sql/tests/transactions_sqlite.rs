@@ -222,3 +222,22 @@ async fn durability_is_as_configured() {
     let mode: String = sqlx::query_scalar("pragma journal_mode").fetch_one(begin(&store).await.db()).await.unwrap();
     assert_eq!(mode, "wal");
 }
+
+#[tokio::test]
+async fn who_only_looks_waits_for_nobody_and_writes_nothing() {
+    let setup = Setup::new().await;
+    let writes = setup.claimed().await;
+    let looks = Sqlite::builder(setup.place.path()).look_only().open().await.unwrap();
+    let mut tx = begin(&looks).await;
+    let seen: i64 = sqlx::query_scalar("select count(*) from effects").fetch_one(tx.db()).await.unwrap();
+    commit(writes).await;
+    let then: i64 = sqlx::query_scalar("select count(*) from effects").fetch_one(tx.db()).await.unwrap();
+    assert_eq!((seen, then), (0, 0), "one look sees one state");
+    let refused = tx.db().execute("insert into effects (id) values ('b')").await.unwrap_err();
+    assert!(refused.to_string().contains("readonly"), "{refused}");
+    tx.rollback().await;
+    let mut tx = begin(&looks).await;
+    let seen: i64 = sqlx::query_scalar("select count(*) from effects").fetch_one(tx.db()).await.unwrap();
+    assert_eq!(seen, 1);
+    tx.rollback().await;
+}

@@ -6,7 +6,7 @@ use oncebox::Timestamp;
 use oncebox::quarantine::QuarantineStore;
 use oncebox_admin::{Admin, Checkpoint};
 
-use super::{At, By, clock, confirm, count, on_store};
+use super::{At, By, To, clock, confirm, count, on_store};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Words {
@@ -23,7 +23,7 @@ pub(crate) struct Words {
 }
 
 pub(crate) async fn run(at: &At, words: &Words) -> anyhow::Result<ExitCode> {
-    let store = at.open().await?;
+    let store = at.open(To::Act).await?;
     on_store!(store, |store| set(&Admin::new(store), at, words).await)
 }
 

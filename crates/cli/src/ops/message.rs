@@ -10,7 +10,7 @@ use oncebox_pipeline::file::Pipeline;
 
 use super::screen::tame;
 use super::tree::Tree;
-use super::{At, clock, count, on_store};
+use super::{At, To, clock, count, on_store};
 use crate::fault::fault;
 
 /// One message's whole life.
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if named.is_empty() {
         return Err(fault(Code::CommandLine, "cannot look for a message without a name: its id or key is empty"));
     }
-    let store = args.at.open().await?;
+    let store = args.at.open(To::Look).await?;
     let life = on_store!(store, |store| look(&Admin::new(store), sought, consumer.as_deref()).await)?;
     let by_id = id.is_some();
     args.at.answer(&life, || told(&life, &named, by_id, pipeline.as_ref()))?;

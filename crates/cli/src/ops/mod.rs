@@ -65,6 +65,14 @@ impl By {
     }
 }
 
+/// What a verb opens the store for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum To {
+    /// It waits for nobody, as far as the store can do that.
+    Look,
+    Act,
+}
+
 /// One of the stores.
 pub(crate) enum AnyStore {
     Sqlite(Sqlite),
@@ -105,12 +113,14 @@ impl At {
         Ok((pipeline.store.at, pipeline.store.schema))
     }
 
-    /// Opens the store. An operator's look changes no table.
-    pub(crate) async fn open(&self) -> anyhow::Result<AnyStore> {
+    /// Opens the store, without bringing its tables up to date.
+    pub(crate) async fn open(&self, to: To) -> anyhow::Result<AnyStore> {
         Ok(match self.place()? {
             (StoreAt::Sqlite(path), _) => {
                 there(&path)?;
-                AnyStore::Sqlite(Sqlite::builder(path).migrate(Migrate::Check).open().await?)
+                let builder = Sqlite::builder(path).migrate(Migrate::Check);
+                let builder = if to == To::Look { builder.look_only() } else { builder };
+                AnyStore::Sqlite(builder.open().await?)
             }
             (StoreAt::Postgres(url), schema) => {
                 let builder = Postgres::builder(url).migrate(Migrate::Check);

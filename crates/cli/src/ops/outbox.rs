@@ -9,7 +9,7 @@ use oncebox_admin::{Acted, Admin, OutboxListing, OutboxView, WhichRows};
 
 use super::screen::tame;
 use super::table::Table;
-use super::{At, By, clock, confirm, count, on_store};
+use super::{At, By, To, clock, confirm, count, on_store};
 
 /// What is to be published, and what a broker refuses.
 #[derive(Debug, clap::Args)]
@@ -61,7 +61,11 @@ enum Verb {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let store = args.at.open().await?;
+    let to = match args.verb {
+        Verb::List { .. } | Verb::Show { .. } => To::Look,
+        Verb::Retry { .. } | Verb::Skip { .. } => To::Act,
+    };
+    let store = args.at.open(to).await?;
     on_store!(store, |store| act(&Admin::new(store), &args.at, args.verb).await)
 }
 

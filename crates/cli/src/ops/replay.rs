@@ -6,7 +6,7 @@ use oncebox::replay::ReplayId;
 use oncebox_admin::{Admin, ReplayView};
 
 use super::table::Table;
-use super::{At, By, clock, follow, on_store};
+use super::{At, By, To, clock, follow, on_store};
 
 /// Replays that were started.
 #[derive(Debug, clap::Args)]
@@ -51,7 +51,11 @@ struct Steer {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let store = args.at.open().await?;
+    let to = match args.verb {
+        Verb::List { .. } | Verb::Show { .. } => To::Look,
+        Verb::Drive(_) | Verb::Pause(_) | Verb::Resume(_) | Verb::Cancel(_) => To::Act,
+    };
+    let store = args.at.open(to).await?;
     on_store!(store, |store| act(Admin::new(store), &args.at, args.verb).await)
 }
 

@@ -12,7 +12,7 @@ use oncebox_pipeline::retention::{Kept, Span, held_against_ways_back};
 use serde_json::json;
 
 use super::table::Table;
-use super::{At, By, confirm, count, on_store};
+use super::{At, By, To, confirm, count, on_store};
 use crate::fault::fault;
 
 /// How old records go, and what stays.
@@ -58,12 +58,13 @@ struct Which {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let which = match &args.verb {
-        Verb::Plan(which) | Verb::Apply { which, .. } => which,
+    let (which, to) = match &args.verb {
+        Verb::Plan(which) => (which, To::Look),
+        Verb::Apply { which, .. } => (which, To::Act),
         Verb::Checkpoint(words) => return super::checkpoint::run(&args.at, words).await,
     };
     let kept = kept(&args.at, which).await?;
-    let store = args.at.open().await?;
+    let store = args.at.open(to).await?;
     on_store!(store, |store| act(Admin::new(store), &args.at, kept, args.verb).await)
 }
 

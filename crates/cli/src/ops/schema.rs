@@ -41,7 +41,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
                 Verb::Up => drop(builder.clone().open().await?),
                 Verb::Check => {}
             }
-            builder.schema_check().await?
+            builder.look_only().schema_check().await?
         }
         StoreAt::Postgres(url) => {
             let builder = match schema {

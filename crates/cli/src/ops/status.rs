@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::lines::broken;
 use super::screen::cut;
 use super::table::Table;
-use super::{At, on_store, replay};
+use super::{At, To, on_store, replay};
 use crate::number::{at_least, grouped, time};
 
 /// How the pipeline is: what was counted, what waits, who runs it.
@@ -34,7 +34,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let store = args.at.open().await?;
+    let store = args.at.open(To::Look).await?;
     on_store!(store, |store| look(&Admin::new(store), &args).await)
 }
 

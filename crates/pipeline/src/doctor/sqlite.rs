@@ -1,6 +1,6 @@
 //! SQLite: how it keeps its journal, and how much of the file is empty.
 
-use oncebox::sqlite::{Migrate, Sqlite};
+use oncebox::sqlite::Sqlite;
 use oncebox::{Session as _, Store as _, Transaction as _};
 
 use super::finding::{Finding, Severity};
@@ -20,7 +20,7 @@ pub(super) async fn examine(path: &str, found: &mut Vec<Finding>) -> Option<Sqli
         found.push(Finding::new("store.missing", Severity::Error, "store", format!("there is no file {path}"), fix));
         return None;
     }
-    let builder = Sqlite::builder(path).migrate(Migrate::Check);
+    let builder = Sqlite::builder(path).look_only();
     let looked = builder.schema_check().await.map(|state| (state.applied, state.known));
     if !store::has_tables(looked, found) {
         return None;

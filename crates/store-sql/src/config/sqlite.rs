@@ -22,6 +22,7 @@ pub struct SqliteBuilder {
     synchronous: SqliteSynchronous,
     clock: Option<Arc<dyn Clock>>,
     migrate: Migrate,
+    looks_only: bool,
 }
 
 impl Sqlite {
@@ -39,6 +40,7 @@ impl Sqlite {
             synchronous: SqliteSynchronous::Full,
             clock: None,
             migrate: Migrate::Apply,
+            looks_only: false,
         }
     }
 }
@@ -69,6 +71,14 @@ impl SqliteBuilder {
         self
     }
 
+    /// Opens it to look, for people and tools beside those who work: each transaction sees the store as it is when it first
+    /// reads, waits for nobody who writes, and is refused whatever would write. Tables are checked, never brought up to
+    /// date.
+    pub fn look_only(mut self) -> Self {
+        self.looks_only = true;
+        self.migrate(Migrate::Check)
+    }
+
     /// Opens the file, looks at its tables, and returns the store.
     pub async fn open(self) -> Result<Sqlite, StoreError> {
         SqlStore::start(self.dialect()?, self.migrate, self.clock).await
@@ -93,11 +103,13 @@ impl SqliteBuilder {
             // Without it, macOS reports what still lies in the drive's cache as written. Elsewhere it does nothing.
             .pragma("fullfsync", "ON")
             .foreign_keys(true)
-            // Waiting for the file is ours, in `begin`: SQLite's own wait is too patient beside a busy process.
-            .busy_timeout(Duration::ZERO);
+            // Waiting for the file is ours, in `begin`: SQLite's own wait is too patient beside a busy process. Who only
+            // looks waits in the rarest of cases, when the log is being made good after a crash.
+            .busy_timeout(if self.looks_only { self.busy_timeout } else { Duration::ZERO });
+        let options = if self.looks_only { options.pragma("query_only", "ON") } else { options };
         let place = format!("sqlite at {}", options.get_filename().display());
         let durable = matches!(self.synchronous, SqliteSynchronous::Full);
-        Ok(SqliteDialect::new(options, place, self.busy_timeout, durable))
+        Ok(SqliteDialect::new(options, place, self.busy_timeout, durable, self.looks_only))
     }
 }
 

@@ -44,6 +44,8 @@ pub struct SqliteDialect {
     place: String,
     busy_timeout: Duration,
     durable: bool,
+    /// How a transaction begins.
+    begin: &'static str,
     /// Empty while a transaction has the writer, and after one was dropped with it.
     writer: Arc<Mutex<Option<Writer>>>,
     version: Query,
@@ -91,9 +93,17 @@ impl Drop for Writer {
 }
 
 impl SqliteDialect {
-    pub(crate) fn new(options: SqliteConnectOptions, place: String, busy_timeout: Duration, durable: bool) -> Self {
+    pub(crate) fn new(
+        options: SqliteConnectOptions,
+        place: String,
+        busy_timeout: Duration,
+        durable: bool,
+        looks_only: bool,
+    ) -> Self {
         let version = Query::new(include_str!("../queries/sqlite/session/version.sql"), "");
-        Self { options, place, busy_timeout, durable, writer: Arc::default(), version }
+        // IMMEDIATE: a transaction that turns into a writer halfway is refused at once, whatever the timeout.
+        let begin = if looks_only { "BEGIN DEFERRED" } else { "BEGIN IMMEDIATE" };
+        Self { options, place, busy_timeout, durable, begin, writer: Arc::default(), version }
     }
 
     fn attempted_open(&self) -> String {
@@ -233,10 +243,9 @@ impl Dialect for SqliteDialect {
         };
         writer.watch.sealed.store(false, Ordering::Release);
         let rollbacks_before = writer.watch.rollbacks.load(Ordering::Acquire);
-        // IMMEDIATE: a transaction that turns into a writer halfway is refused at once, whatever the timeout.
         let deadline = Instant::now() + self.busy_timeout;
         loop {
-            let statement = SqlStr::from_static("BEGIN IMMEDIATE");
+            let statement = SqlStr::from_static(self.begin);
             let Err(error) = SqliteTransactionManager::begin(&mut writer.connection, Some(statement)).await else {
                 return Ok(SqliteOpen { writer, rollbacks_before, place });
             };

@@ -12,7 +12,7 @@ use oncebox::quarantine::QuarantineStore;
 use oncebox_admin::{Admin, Filter, Meant};
 use oncebox_pipeline::file::Pipeline;
 
-use super::{At, By, on_store};
+use super::{At, By, To, on_store};
 
 /// Messages that are set aside.
 #[derive(Debug, clap::Args)]
@@ -161,7 +161,13 @@ fn as_consumer<S: QuarantineStore>(
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let pipeline = args.at.pipeline()?;
-    let store = args.at.open().await?;
+    let to = match args.verb {
+        Verb::Groups(_) | Verb::List { .. } | Verb::Show { .. } | Verb::Export(_) => To::Look,
+        Verb::Plan { dry_run, .. } if !dry_run => To::Look,
+        // A dry run writes, before it rolls back.
+        _ => To::Act,
+    };
+    let store = args.at.open(to).await?;
     on_store!(store, |store| act(Admin::new(store), &args.at, pipeline.as_ref(), args.verb).await)
 }
 

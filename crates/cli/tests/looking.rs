@@ -1,0 +1,72 @@
+//! On SQLite there is one writer. Who only looks does not wait for it.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic anywhere")]
+
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use sqlx::{Connection, SqliteConnection};
+use tokio::process::Command;
+
+const FILE: &str = r#"
+[store]
+url = "sqlite://oncebox.db"
+
+[[consumer]]
+name = "invoices"
+from = "queue:payments"
+retention = "30d"
+
+  [[consumer.on]]
+  type = "payment.received"
+  sql = "insert into payments (id) values (:payment_id)"
+"#;
+
+async fn run(folder: &Path, words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
+    command.current_dir(folder).args(words).stdin(Stdio::null()).env("USER", "ada").output().await.unwrap()
+}
+
+/// A handler holds its transaction for as long as it likes, and the person on call wants to know why.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_look_answers_while_somebody_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("oncebox.toml"), FILE).unwrap();
+    assert!(run(folder, &["schema", "up"]).await.status.success());
+    let path = format!("sqlite:{}", folder.join("oncebox.db").display());
+    let mut writer = SqliteConnection::connect(&path).await.unwrap();
+    let before = "create table payments (id text primary key);
+         insert into oncebox_consumers (id, name) values (1, 'invoices');";
+    sqlx::raw_sql(before).execute(&mut writer).await.unwrap();
+    let held = "begin immediate; insert into payments (id) values ('p1')";
+    sqlx::raw_sql(held).execute(&mut writer).await.unwrap();
+
+    let looks: &[&[&str]] = &[
+        &["status"],
+        &["status", "--watch", "--looks", "2"],
+        &["parked", "groups", "invoices"],
+        &["parked", "list", "invoices"],
+        &["parked", "plan", "invoices"],
+        &["parked", "export", "invoices"],
+        &["outbox", "list"],
+        &["replay", "list"],
+        &["retention", "plan"],
+        &["schema", "check"],
+        &["doctor"],
+    ];
+    for words in looks {
+        let output = run(folder, words).await;
+        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {said}");
+        assert!(!said.contains("OB02") && !said.contains("store.unreachable"), "{words:?}: {said}");
+    }
+    let unknown = run(folder, &["message", "show", "m1"]).await;
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("nothing is known of message m1"), "{unknown:?}");
+
+    // Who acts waits, and says for whom.
+    let by = ["--who", "ada", "--why", "a test"];
+    let acts = [&["outbox", "retry", "1"], by.as_slice()].concat();
+    let waited = run(folder, &acts).await;
+    assert!(String::from_utf8_lossy(&waited.stderr).contains("OB0202"), "{waited:?}");
+}
