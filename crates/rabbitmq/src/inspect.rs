@@ -22,7 +22,7 @@ use oncebox_core::message::Shown;
 use crate::error::{Trouble, is_missing, soft};
 use crate::link::{Link, within};
 use crate::rabbit::Rabbit;
-use crate::topology::{QueueSpec, look_at_queue};
+use crate::topology::{DEAD_KEY, QueueSpec, look_at_queue};
 
 /// Brokers know some twenty arguments of a queue.
 const QUESTIONS_MAX: usize = 32;
@@ -68,19 +68,23 @@ impl QueueFacts {
 /// Asks the broker about a queue, which is neither created nor changed; `None`: it is not there.
 pub async fn inspect(rabbit: &Rabbit, queue: &str) -> Result<Option<QueueFacts>, SourceError> {
     let attempted = || format!("look at queue {queue} of {rabbit}");
-    look(rabbit, queue).await.map_err(|trouble| trouble.of_source(attempted()))
+    look(rabbit, &QueueSpec::named(queue)).await.map_err(|trouble| trouble.of_source(attempted()))
 }
 
-async fn look(rabbit: &Rabbit, queue: &str) -> Result<Option<QueueFacts>, Trouble> {
-    let spec = QueueSpec { name: queue.to_owned(), kind: None, single_active: false, create: false };
+pub(crate) async fn look(rabbit: &Rabbit, spec: &QueueSpec) -> Result<Option<QueueFacts>, Trouble> {
     let name = spec.queue()?;
     let link = Link::connect(rabbit).await?;
-    let found = learn(rabbit, &link, name).await;
+    let found = learn(rabbit, &link, name, &spec.dead_queue()).await;
     link.close().await;
     found
 }
 
-async fn learn(rabbit: &Rabbit, link: &Link, name: ShortString) -> Result<Option<QueueFacts>, Trouble> {
+async fn learn(
+    rabbit: &Rabbit,
+    link: &Link,
+    name: ShortString,
+    dead_queue: &str,
+) -> Result<Option<QueueFacts>, Trouble> {
     let mut facts = QueueFacts::default();
     let mut table = FieldTable::default();
     let mut options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
@@ -117,6 +121,13 @@ async fn learn(rabbit: &Rabbit, link: &Link, name: ShortString) -> Result<Option
                 table.insert(what.into(), known);
                 facts.arguments.insert(what.to_owned(), value.to_owned());
                 continue;
+            }
+            // An answer ends after 255 bytes, and this one holds a name twice: it is asked whether it is the one we give.
+            _ if said.contains(&format!("inequivalent arg '{DEAD_KEY}'"))
+                && !facts.arguments.contains_key(DEAD_KEY) =>
+            {
+                table.insert(DEAD_KEY.into(), AMQPValue::LongString(dead_queue.into()));
+                facts.arguments.insert(DEAD_KEY.to_owned(), dead_queue.to_owned());
             }
             _ => return Ok(Some(unseen(facts, said))),
         }

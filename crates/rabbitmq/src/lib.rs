@@ -31,8 +31,8 @@
 //!
 //! A delivery that is not settled within the broker's `consumer_timeout` (30 minutes by default) closes the channel, and
 //! everything unsettled comes again. From RabbitMQ 4.0, a quorum queue drops a message after 20 returns unless it has a
-//! dead-letter exchange: give it one, or a higher `delivery-limit`; each lost connection counts as a return. Tested with
-//! RabbitMQ 3.10.
+//! dead-letter exchange: give it one, or a higher `delivery-limit`; each lost connection counts as a return. One that
+//! [`declare`](RabbitSource::declare) creates has one. Tested with RabbitMQ 3.10.
 //!
 //! # Features
 //!

@@ -92,7 +92,7 @@ impl RabbitSource {
     pub(crate) fn new(rabbit: Rabbit, queue: String) -> Self {
         Self {
             rabbit,
-            queue: QueueSpec { name: queue, kind: None, single_active: false, create: false },
+            queue: QueueSpec::named(queue),
             prefetch: Self::PREFETCH,
             intake: tokio::sync::Mutex::default(),
             window: Mutex::new(Window::new(false)),
@@ -117,6 +117,10 @@ impl RabbitSource {
 
     /// Says what the queue is, and creates it, durable, if it is not there. Without this, a queue that is missing is an
     /// error.
+    ///
+    /// A quorum queue gets a second one beside it, with `.dead` behind its name, by way of the exchange without a name: from
+    /// RabbitMQ 4 on it gives up what was delivered 20 times, and each lost connection counts. What is there stays there
+    /// until somebody reads it.
     #[must_use]
     pub fn declare(mut self, kind: QueueKind) -> Self {
         self.queue.kind = Some(kind);

@@ -1,8 +1,10 @@
 //! Wrong settings are told apart from outages, and are told without secrets.
 
+use lapin::options::{BasicGetOptions, BasicRejectOptions};
 use lapin::types::AMQPValue;
 use oncebox_core::{Sink, SinkErrorKind, SourceErrorKind};
-use oncebox_rabbitmq::{QueueKind, Rabbit, RabbitSource};
+use oncebox_rabbitmq::{QueueKind, Rabbit, RabbitSource, inspect};
+use oncebox_testkit::eventually;
 
 use crate::Plain;
 use crate::common::{Bystander, name, url};
@@ -113,4 +115,38 @@ async fn a_queue_with_arguments_that_we_know_nothing_of_is_taken_at_its_word() {
     ];
     bystander.declare(&queue, &arguments).await;
     bystander.rabbit().source(queue).kind(QueueKind::Quorum).single_active().start().await.end().await;
+}
+
+/// From RabbitMQ 4 on, a quorum queue gives up what was delivered too often. What we create keeps that.
+#[tokio::test]
+async fn a_quorum_queue_that_is_created_keeps_what_it_gives_up() {
+    let test = "opening::a_quorum_queue_that_is_created_keeps_what_it_gives_up";
+    let Some(bystander) = Bystander::find(test).await else { return };
+    let (queue, rabbit) = (name("created"), bystander.rabbit());
+    let dead = format!("{queue}.dead");
+    let source = |queue: &str| rabbit.source(queue).declare(QueueKind::Quorum);
+    source(&queue).start().await.end().await;
+    let facts = inspect(&rabbit, &queue).await.unwrap().unwrap();
+    assert_eq!((facts.kind(), facts.argument("x-dead-letter-routing-key")), ("quorum", Some(dead.as_str())));
+    assert_eq!(facts.argument("x-dead-letter-strategy"), Some("at-least-once"));
+    assert_eq!(inspect(&rabbit, &dead).await.unwrap().unwrap().kind(), "quorum");
+
+    bystander.publish(&queue, lapin::BasicProperties::default(), b"poison").await;
+    let taken = bystander.channel.basic_get(queue.as_str().into(), BasicGetOptions::default()).await.unwrap().unwrap();
+    taken.reject(BasicRejectOptions { requeue: false }).await.unwrap();
+    eventually("it is kept", async || {
+        let kept = bystander.channel.basic_get(dead.as_str().into(), BasicGetOptions { no_ack: true }).await.unwrap();
+        kept.is_some_and(|kept| kept.data == b"poison")
+    })
+    .await;
+
+    // The next start finds what the first has made, and what was made otherwise is told.
+    source(&queue).start().await.end().await;
+    fails(rabbit.source(queue.as_str()).kind(QueueKind::Classic), SourceErrorKind::Configuration, "no classic").await;
+    fails(source(&queue).single_active(), SourceErrorKind::Configuration, "x-single-active-consumer").await;
+    let ordered = name("ordered");
+    source(&ordered).single_active().start().await.end().await;
+    source(&ordered).single_active().start().await.end().await;
+    rabbit.source(&ordered).single_active().start().await.end().await;
+    fails(source(&"x".repeat(253)), SourceErrorKind::Configuration, "`.dead` behind it").await;
 }
