@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use futures_util::TryStreamExt as _;
 use oncebox::counters::CounterStore;
 use oncebox::depths::DepthStore;
 use oncebox::postgres::Postgres;
@@ -10,9 +11,8 @@ use oncebox::quarantine::QuarantineStore;
 use oncebox::queue::QueueStore;
 use oncebox::sqlite::Sqlite;
 use oncebox::{Store, Transaction};
-use sqlx::{
-    AssertSqlSafe, Either, Executor, PgConnection, SqlSafeStr as _, SqliteConnection, Statement as _, TypeInfo,
-};
+use sqlx::postgres::types::Oid;
+use sqlx::{AssertSqlSafe, Either, Executor, PgConnection, SqlSafeStr as _, SqliteConnection, Statement as _};
 
 use crate::payload::Value;
 use crate::sql::{Path, Statement};
@@ -26,6 +26,8 @@ pub(crate) struct Prepared {
     sql: Arc<str>,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) expect: Option<u64>,
+    /// It answers with rows, which are what `expect` counts.
+    answers: bool,
 }
 
 /// What is bound at one place.
@@ -58,17 +60,22 @@ impl Backend for Postgres {
     async fn prepare(db: &mut PgConnection, statement: &Statement) -> Result<Prepared, sqlx::Error> {
         let untyped = statement.render(|number| format!("${number}"));
         let seen = db.prepare(AssertSqlSafe(untyped).into_sql_str()).await?;
-        let types: Vec<String> = match seen.parameters() {
-            Some(Either::Left(types)) => types.iter().map(|info| info.name().to_owned()).collect(),
+        let answers = !seen.columns().is_empty();
+        let oids: Vec<Oid> = match seen.parameters() {
+            Some(Either::Left(types)) => types.iter().map(|info| info.oid().unwrap_or(TEXT)).collect(),
             _ => Vec::new(),
         };
+        let types: Vec<String> =
+            sqlx::query_scalar(include_str!("queries/parameter_types.sql")).bind(oids).fetch_all(&mut *db).await?;
         let kind = |number: usize| types.get(number - 1).map_or("text", String::as_str);
         let sql = statement.render(|number| format!("(${number}::text)::{}", kind(number)));
+        // As it will run: what a cast can't do is found now.
+        db.prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await?;
         let parameters = statement.parameters.iter().enumerate().map(|(place, path)| Parameter {
             path: path.clone(),
-            is_json: matches!(kind(place + 1), "JSON" | "JSONB"),
+            is_json: matches!(kind(place + 1), "json" | "jsonb"),
         });
-        Ok(Prepared { sql: sql.into(), parameters: parameters.collect(), expect: statement.expect })
+        Ok(Prepared { sql: sql.into(), parameters: parameters.collect(), expect: statement.expect, answers })
     }
 
     async fn script(db: &mut PgConnection, script: String) -> Result<(), sqlx::Error> {
@@ -80,16 +87,21 @@ impl Backend for Postgres {
         for (value, parameter) in values.into_iter().zip(&prepared.parameters) {
             query = query.bind(if parameter.is_json { value.into_json() } else { value.into_text() });
         }
+        // The server counts what a SELECT answers, too.
         Ok(query.execute(db).await?.rows_affected())
     }
 }
 
+/// The type `text`, for a parameter that has none.
+const TEXT: Oid = Oid(25);
+
 impl Backend for Sqlite {
     async fn prepare(db: &mut SqliteConnection, statement: &Statement) -> Result<Prepared, sqlx::Error> {
         let sql = statement.render(|number| format!("${number}"));
-        db.prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await?;
+        let seen = db.prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await?;
+        let answers = !seen.columns().is_empty();
         let parameters = statement.parameters.iter().map(|path| Parameter { path: path.clone(), is_json: false });
-        Ok(Prepared { sql: sql.into(), parameters: parameters.collect(), expect: statement.expect })
+        Ok(Prepared { sql: sql.into(), parameters: parameters.collect(), expect: statement.expect, answers })
     }
 
     async fn script(db: &mut SqliteConnection, script: String) -> Result<(), sqlx::Error> {
@@ -111,6 +123,15 @@ impl Backend for Sqlite {
                 Value::Text(text) | Value::Compound(text) => query.bind(text),
             };
         }
-        Ok(query.execute(db).await?.rows_affected())
+        if !prepared.answers {
+            return Ok(query.execute(db).await?.rows_affected());
+        }
+        // A SELECT changes nothing, and SQLite then tells how much the statement before it has changed.
+        let mut rows = query.fetch(db);
+        let mut count = 0;
+        while rows.try_next().await?.is_some() {
+            count += 1;
+        }
+        Ok(count)
     }
 }

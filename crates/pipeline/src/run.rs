@@ -317,6 +317,9 @@ pub(crate) async fn consumer<S: Backend>(
             consumer.on_raw(&on.kind, move |ctx, message| handler::handle::<S>(ctx, message, Arc::clone(&ready)));
     }
     tx.rollback().await;
+    if let Err(error) = consumer.check() {
+        mistakes.push(Mistake { line: spec.line, says: error.to_string() });
+    }
     Ok(Some(consumer))
 }
 

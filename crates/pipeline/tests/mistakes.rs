@@ -116,6 +116,7 @@ fn each_mistake_is_told_with_its_line_and_what_to_do() {
             "attempts = 0",
             "oncebox.toml:11: `attempts` in `retry`: the first time counts: write at least 1",
         ),
+        ("first = \"200ms\"", "first = \"6m\"", "oncebox.toml:11: `retry`: `first` is longer than `max`"),
         (
             "  type = \"payment.received\"\n",
             "  type = \"payment.received\"\n  http = { url = \"http://h\" }\n",
@@ -132,6 +133,32 @@ fn each_mistake_is_told_with_its_line_and_what_to_do() {
         let said = read(&GOOD.replacen(from, to, 1)).unwrap_err();
         assert!(said.iter().any(|line| line.starts_with(expected)), "{from} -> {to}: {said:#?}");
         assert!(!said.concat().contains("CANARY"), "{said:#?}");
+    }
+}
+
+#[test]
+fn consumers_that_take_messages_from_each_other_are_refused() {
+    let file = |one: &str, two: &str| {
+        let consumer = |name: &str, from: &str| {
+            format!(
+                "[[consumer]]\nname = \"{name}\"\nfrom = \"{from}\"\n[[consumer.on]]\ntype = \"t\"\nsql = \"select 1\"\n"
+            )
+        };
+        format!("[store]\nurl = \"sqlite://shop.db\"\n{}{}", consumer("a", one), consumer("b", two))
+    };
+    for place in ["queue:q", "amqp://u:CANARY@h/v/q", "nats://h/s/d"] {
+        let said = read(&file(place, place)).unwrap_err().concat();
+        assert!(said.starts_with("oncebox.toml:9: consumers `a` and `b` both receive from "), "{said}");
+        assert!(said.contains("each message would reach only one of them") && !said.contains("CANARY"), "{said}");
+    }
+    for (one, two) in [
+        ("queue:q", "queue:r"),
+        ("amqp://h/v/q", "amqp://h/v/r"),
+        ("nats://h/s", "nats://h/s"),
+        ("nats://h/s/d", "nats://h/s/e"),
+        ("kafka://h/t", "kafka://h/t"),
+    ] {
+        assert!(read(&file(one, two)).is_ok(), "{one} and {two}");
     }
 }
 

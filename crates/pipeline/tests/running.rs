@@ -217,6 +217,27 @@ async fn what_does_not_fit_the_database_is_found_at_the_start() {
     }
 }
 
+/// What a consumer would say when it starts is found before anything does.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_consumer_can_not_be_is_found_at_the_start() {
+    let shop = Shop::sqlite().await;
+    let order = "order_by = \"{invoice.id}\"";
+    for (instead, says) in [
+        ("lanes = 0", "shop.toml:6: cannot start consumer invoices: "),
+        ("lanes = 100000", "shop.toml:6: cannot start consumer invoices: "),
+        (
+            "key = \"broker-coordinate\"\nrequire = \"effectively-once\"",
+            "shop.toml:6: cannot start consumer invoices: it must handle each message effectively once, and can promise only",
+        ),
+    ] {
+        let text = shop.text.replace(order, instead);
+        let pipeline = Pipeline::parse("shop.toml", &text, &|_: &str| None).unwrap();
+        let checked = run("shop.toml", &pipeline, Parts::Nothing, |_| (), std::future::pending()).await;
+        let RunFileError::Mistakes(mistakes) = checked.unwrap_err() else { panic!("{instead}") };
+        assert!(mistakes.to_string().contains(says), "{instead}: {mistakes}");
+    }
+}
+
 #[tokio::test]
 async fn a_store_that_cannot_be_had_is_an_error_without_secrets() {
     let text = "[store]\nurl = \"postgres://u:CANARY@127.0.0.1:1/d\"\n[relay]\nto = \"queue:\"\n";
@@ -226,4 +247,88 @@ async fn a_store_that_cannot_be_had_is_an_error_without_secrets() {
     assert!(!format!("{error} {error:?}").contains("CANARY"), "{error:?}");
     let missing = Pipeline::open(Path::new("/nowhere/oncebox.toml"), &|_: &str| None).unwrap_err();
     assert!(missing.to_string().contains("`oncebox init` writes one"), "{missing}");
+}
+
+/// What a statement answers is what it touches: the same on both stores, whatever ran before it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_select_that_finds_nothing_is_not_what_was_expected() {
+    for mut shop in Shop::all("a_select_that_finds_nothing_is_not_what_was_expected").await {
+        let update = "update NAMEinvoices set paid = paid + :amount where id = :invoice.id".replace("NAME", &shop.name);
+        let select = "select id from NAMEinvoices where id = :invoice.id".replace("NAME", &shop.name);
+        assert!(shop.text.contains(&update));
+        shop.text = shop.text.replace(&update, &select);
+        let found = r#"{"payment_id":1,"amount":1,"note":"","invoice":{"id":7}}"#;
+        let nobody = r#"{"payment_id":2,"amount":1,"note":"","invoice":{"id":8}}"#;
+        shop.send(&[("found", found), ("nobody", nobody)]).await;
+        let table = shop.oncebox_table("parked");
+        let dead = format!("select cast(count(*) as text) from {table} where due_at is null");
+        let letters = "select cast(count(*) as text) from NAMEletters";
+        shop.run_until("one is done and one set aside", async || {
+            shop.text(&dead).await == "1" && shop.text(letters).await == "1"
+        })
+        .await;
+        let reason = format!("select reason from {table}");
+        assert!(shop.text(&reason).await.contains("statement 2 touched 0 rows, and 1 were expected"));
+        assert_eq!(shop.text("select cast(max(id) as text) from NAMEpayments").await, "1", "all or nothing");
+    }
+}
+
+/// Values arrive as they were sent, in columns of every kind. A cast that knows no length would cut them.
+#[tokio::test(flavor = "multi_thread")]
+async fn columns_of_every_kind_keep_their_values() {
+    let Ok(url) = std::env::var("ONCEBOX_TEST_POSTGRES_URL") else {
+        return skipped("pipeline::columns_of_every_kind_keep_their_values");
+    };
+    let mut shop = Shop::postgres(url).await;
+    let name = shop.name.clone();
+    // Type, what is sent, and what is there then.
+    let kinds = [
+        ("char(3)", r#""EUR""#, "EUR"),
+        ("char(3)[]", r#""{EUR,USD}""#, "{EUR,USD}"),
+        ("\"char\"", r#""x""#, "x"),
+        ("bpchar", r#""long enough""#, "long enough"),
+        ("varchar(5)", r#""abcde""#, "abcde"),
+        ("bit(4)", r#""1011""#, "1011"),
+        ("bit varying(8)", r#""10110""#, "10110"),
+        ("numeric(12,3)", "1234567.125", "1234567.125"),
+        ("bigint", "9007199254740993", "9007199254740993"),
+        ("boolean", "true", "true"),
+        ("uuid", r#""018f9c2e-7d5a-7b3c-9d1e-2f3a4b5c6d7e""#, "018f9c2e-7d5a-7b3c-9d1e-2f3a4b5c6d7e"),
+        ("date", r#""2026-11-16""#, "2026-11-16"),
+        ("timestamptz", r#""2026-11-16T01:02:03Z""#, "2026-11-16 01:02:03+00"),
+        ("interval", r#""36 hours""#, "36:00:00"),
+        ("inet", r#""10.0.0.1""#, "10.0.0.1/32"),
+        ("bytea", r#""\\x0aff""#, "\\x0aff"),
+        ("int[]", r#""{1,2,3}""#, "{1,2,3}"),
+        ("jsonb", r#"{"a":[1,"b"]}"#, r#"{"a": [1, "b"]}"#),
+        ("NAMEcolour", r#""dark red""#, "dark red"),
+        ("NAMEcode", r#""AB12""#, "AB12"),
+    ]
+    .map(|(kind, sent, there)| (kind.replace("NAME", &name), sent, there));
+    let each = |one: &dyn Fn(usize, &str) -> String| {
+        kinds.iter().enumerate().map(|(n, (kind, ..))| one(n, kind)).collect::<Vec<_>>().join(", ")
+    };
+    let columns = each(&|n, kind| format!("c{n} {kind}"));
+    shop.execute(&format!(
+        "create type {name}colour as enum ('red', 'dark red'); create domain {name}code as char(4);
+         create table {name}kinds ({columns})"
+    ))
+    .await;
+    let (into, values) = (each(&|n, _| format!("c{n}")), each(&|n, _| format!(":c{n}")));
+    shop.text = format!(
+        "[store]\nurl = \"{}\"\nschema = \"{}\"\n[[consumer]]\nname = \"kinds\"\nfrom = \"queue:payments\"\n\
+         [[consumer.on]]\ntype = \"payment.received\"\nsql = \"insert into {name}kinds ({into}) values ({values})\"\n",
+        match &shop.store {
+            Store::Postgres(url) => url,
+            Store::Sqlite(_) => unreachable!(),
+        },
+        name.trim_end_matches('_'),
+    );
+    let fields: Vec<String> = kinds.iter().enumerate().map(|(n, (_, sent, _))| format!("\"c{n}\":{sent}")).collect();
+    shop.send(&[("all", &format!("{{{}}}", fields.join(",")))]).await;
+    let count = "select cast(count(*) as text) from NAMEkinds";
+    shop.run_until("it is there", async || shop.text(count).await == "1").await;
+    for (n, (kind, _, there)) in kinds.iter().enumerate() {
+        assert_eq!(shop.text(&format!("select c{n}::text from NAMEkinds")).await.trim_end(), *there, "{kind}");
+    }
 }

@@ -19,7 +19,7 @@ use super::order_by::OrderBy;
 use super::retry::Retry;
 use super::routes::{Route, Shape};
 use super::settle::{HookRuns, SettledHook};
-use super::setup::Setup;
+use super::setup::{Setup, StartError};
 use super::stop::Stop;
 use super::together::{Running, together};
 use super::versioned::Versioned;
@@ -236,6 +236,11 @@ impl<S: ConsumerStore, Src: Source<S>> Consumer<S, Src> {
         let source = self.source.capabilities();
         let promise = promise(&self.setup.store.capabilities(), &source, &self.setup.identity, &self.setup.routes);
         (promise.guarantee, promise.because)
+    }
+
+    /// Whether its parts fit together, as far as that can be told without starting it; [`run`](Self::run) asks the same.
+    pub fn check(&self) -> Result<(), StartError> {
+        self.setup.check_with(&self.source.capabilities()).map(drop)
     }
 
     /// Refuses to start if it can't promise this, and names the part that weakens it.

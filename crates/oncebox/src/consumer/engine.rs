@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use oncebox_core::ConsumerStore;
-use oncebox_core::source::Order;
 use oncebox_core::{Clock, Code, ConsumerName, Source, SourceError, StoreError, StoreErrorKind, planted};
 use tokio::sync::{RwLock, Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -16,7 +15,7 @@ use tokio::task::JoinSet;
 use super::alerts::Alerts;
 use super::backlog;
 use super::breaker::Breaker;
-use super::guarantee::{Promise, promise};
+use super::guarantee::Promise;
 use super::heartbeat::{self, Held};
 use super::identity::{Identity, Records};
 use super::intake::{self, room_kib};
@@ -163,21 +162,8 @@ impl<S: ConsumerStore> Engine<S, ParkedSource<S>> {
 impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
     /// Checks that the parts fit together and makes them one.
     pub(super) async fn start(setup: Setup<S>, source: Src) -> Result<Arc<Self>, RunError> {
-        let name = setup.check()?;
         let capabilities = source.capabilities();
-        if setup.order.is_kept() && capabilities.order == Order::None {
-            return Err(StartError::NoOrder { name: name.to_string(), source_name: capabilities.name }.into());
-        }
-        if capabilities.offsets_in_store
-            && let Some(mistake) = setup.mistake_with_offsets()
-        {
-            return Err(StartError::Offsets { name: name.to_string(), mistake }.into());
-        }
-        let promise = promise(&setup.store.capabilities(), &capabilities, &setup.identity, &setup.routes);
-        if setup.flow == Flow::Main && promise.guarantee < setup.required {
-            let (name, because) = (name.to_string(), promise.because.unwrap_or_default());
-            return Err(StartError::Weaker { name, required: setup.required, given: promise.guarantee, because }.into());
-        }
+        let (name, promise) = setup.check_with(&capabilities)?;
         let store_error = |error| RunError::Store { name: name.to_string(), error };
         let records = Records {
             own: setup.store.consumer(&name).await.map_err(store_error)?,

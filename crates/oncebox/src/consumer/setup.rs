@@ -4,13 +4,14 @@ use std::collections::HashSet;
 use std::error::Error;
 use std::sync::Arc;
 
+use oncebox_core::source::{Order, SourceCapabilities};
 use oncebox_core::store::InvalidName;
 use oncebox_core::{Class, Clock, ConsumerName, KeyStrategy, Store, SystemClock};
 use tokio::sync::RwLock;
 
 use super::alerts::Alerts;
 use super::breaker::Breaker;
-use super::guarantee::Guarantee;
+use super::guarantee::{Guarantee, Promise, promise};
 use super::identity::Identity;
 use super::order_by::{OrderBy, by_message_key};
 use super::retry::Retries;
@@ -189,6 +190,31 @@ impl<S: Store> Setup<S> {
             Some(mistake) => Err(StartError::Bounds { name, mistake }),
             None => Ok(checked),
         }
+    }
+
+    /// The same, and whether it fits its source; with what it can promise.
+    pub(super) fn check_with(&self, source: &SourceCapabilities) -> Result<(ConsumerName, Promise), StartError> {
+        let checked = self.check()?;
+        let name = || self.name.clone();
+        if self.order.is_kept() && source.order == Order::None {
+            return Err(StartError::NoOrder { name: name(), source_name: source.name });
+        }
+        if source.offsets_in_store
+            && let Some(mistake) = self.mistake_with_offsets()
+        {
+            return Err(StartError::Offsets { name: name(), mistake });
+        }
+        let promise = promise(&self.store.capabilities(), source, &self.identity, &self.routes);
+        if self.flow == Flow::Main && promise.guarantee < self.required {
+            let because = promise.because.unwrap_or_default();
+            return Err(StartError::Weaker {
+                name: name(),
+                required: self.required,
+                given: promise.guarantee,
+                because,
+            });
+        }
+        Ok((checked, promise))
     }
 }
 

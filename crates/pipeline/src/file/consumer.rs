@@ -45,6 +45,21 @@ pub struct ConsumerSpec {
     pub line: usize,
 }
 
+impl ConsumerSpec {
+    /// Whether the two take messages away from each other. Groups of Kafka and durable consumers of NATS are called like the
+    /// consumer, unless the file says otherwise, and each of those gets every message.
+    pub(super) fn competes_with(&self, other: &Self) -> bool {
+        match (&self.from, &other.from) {
+            (Origin::Kafka { .. }, _) => false,
+            (Origin::Nats { url, stream, durable }, Origin::Nats { url: url2, stream: stream2, durable: durable2 }) => {
+                let named = durable.as_ref().unwrap_or(&self.name) == durable2.as_ref().unwrap_or(&other.name);
+                named && (url, stream) == (url2, stream2)
+            }
+            (one, two) => one == two,
+        }
+    }
+}
+
 /// Retries of a consumer; absent parts keep the engine's defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RetrySpec {
@@ -195,6 +210,11 @@ fn read_retry(field: &Field<'_>) -> RetrySpec {
         first: table.field("first").and_then(|field| field.duration()),
         max: table.field("max").and_then(|field| field.duration()),
     };
+    if let (Some(first), Some(max)) = (retry.first, retry.max)
+        && first > max
+    {
+        table.mistake("`retry`: `first` is longer than `max`, the longest wait");
+    }
     table.finish();
     retry
 }

@@ -208,6 +208,15 @@ fn read(root: &Table<'_>) -> Option<Pipeline> {
     for (place, consumer) in consumers.iter().enumerate() {
         if consumers[..place].iter().any(|other| other.name == consumer.name) {
             root.mistake_at(consumer.line, format!("there are two consumers called `{}`", consumer.name));
+        } else if let Some(other) = consumers[..place].iter().find(|other| other.competes_with(consumer)) {
+            let (one, two, from) = (&other.name, &consumer.name, &consumer.from);
+            root.mistake_at(
+                consumer.line,
+                format!(
+                    "consumers `{one}` and `{two}` both receive from {from}, so each message would reach only one of them; \
+                     give each a place of its own"
+                ),
+            );
         }
     }
     let relay = root.field("relay").and_then(|field| read_relay(&field));
