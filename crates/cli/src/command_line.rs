@@ -44,8 +44,7 @@ fn not_yet(word: Option<&str>) -> Option<String> {
     Some(format!("{what} not built yet, so there is no `oncebox {verb}`; see `oncebox --help` for what there is"))
 }
 
-/// The first paragraph of what clap says, its tip, and where to read more. Without what stands between `//` and `@` of an
-/// address: somebody may have written it in the wrong place.
+/// The first paragraph of what clap says, its tip, and where to read more.
 fn one_line(error: &Error, meant: &str) -> String {
     let text = error.render().to_string();
     let mut paragraphs = text.split("\n\n");
@@ -54,8 +53,7 @@ fn one_line(error: &Error, meant: &str) -> String {
     if let Some(tip) = text.lines().find_map(|line| line.trim().strip_prefix("tip:")) {
         says += &format!("; {}", tip.trim());
     }
-    says += &format!("; see `{meant} --help`");
-    without_password(&says)
+    says + &format!("; see `{meant} --help`")
 }
 
 /// The command that was meant, as far as it was understood.
@@ -68,25 +66,4 @@ fn meant(command: &Command, words: impl Iterator<Item = String>) -> String {
         }
     }
     meant
-}
-
-fn without_password(text: &str) -> String {
-    let word = |word: &str| match (word.split_once("://"), word.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),
-        _ => word.to_owned(),
-    };
-    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_password_in_the_wrong_place_is_not_repeated() {
-        assert_eq!(
-            without_password("unexpected argument 'postgres://u:CANARY@h/d' found"),
-            "unexpected argument 'postgres://…@h/d' found"
-        );
-    }
 }

@@ -38,6 +38,7 @@ pub(crate) fn fault(code: Code, says: impl Into<String>) -> anyhow::Error {
 #[allow(clippy::print_stderr, reason = "this is where the command talks")]
 pub(crate) fn told(error: &anyhow::Error) -> ExitCode {
     let (code, says) = read(error);
+    let says = without_secrets(&says, std::env::args());
     // A file with several mistakes has a line for each.
     for line in says.lines() {
         match code {
@@ -46,6 +47,29 @@ pub(crate) fn told(error: &anyhow::Error) -> ExitCode {
         }
     }
     if code.is_some_and(|code| is_command_line(code, error)) { ExitCode::from(2) } else { ExitCode::FAILURE }
+}
+
+/// What is said, without the password of an address that somebody has typed, perhaps in the wrong place.
+fn without_secrets(says: &str, typed: impl Iterator<Item = String>) -> String {
+    let mut says = says.to_owned();
+    for word in typed {
+        for part in word.split([' ', '"', '\'']) {
+            let Some(at) = part.find("://") else { continue };
+            let begin = part[..at].rfind(|c: char| !c.is_ascii_alphanumeric()).map_or(0, |before| before + 1);
+            let address = part.get(begin..).unwrap_or(part);
+            says = says.replace(address, &shown(address));
+        }
+    }
+    says
+}
+
+/// An address without what may be a password: what stands before its last `@`, and behind `?`.
+fn shown(address: &str) -> String {
+    let (address, query) = address.split_once('?').map_or((address, ""), |(address, _)| (address, "?…"));
+    match (address.split_once("://"), address.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}{query}"),
+        _ => format!("{address}{query}"),
+    }
 }
 
 fn is_command_line(code: Code, error: &anyhow::Error) -> bool {
@@ -100,5 +124,30 @@ mod tests {
         let says = format!("cannot read it: {error}");
         let chain = anyhow::Error::new(error).context(says.clone());
         assert_eq!(read(&chain), (None, says));
+    }
+
+    #[test]
+    fn a_password_in_the_wrong_place_is_not_repeated() {
+        for (typed, says, shown) in [
+            (
+                "postgres://u:CANARY@h/d",
+                "unexpected argument 'postgres://u:CANARY@h/d' found",
+                "'postgres://…@h/d' found",
+            ),
+            (
+                "postgres://h/d?password=CANARY",
+                "`postgres://h/d?password=CANARY` is no duration",
+                "`postgres://h/d?…` is",
+            ),
+            ("postgres://h/d?password=CAN@CANARY", "`postgres://h/d?password=CAN@CANARY` is", "`postgres://h/d?…` is"),
+            ("--x=amqp://u:CANARY@h/v", "--x=amqp://u:CANARY@h/v", "--x=amqp://…@h/v"),
+            ("id = amqp://u:CANARY@h/v", "no field `amqp://u:CANARY@h/v`", "no field `amqp://…@h/v`"),
+            ("§://u:CANARY@h", "'§://u:CANARY@h'", "…@h'"),
+        ] {
+            let said = without_secrets(says, [typed.to_owned()].into_iter());
+            assert!(said.contains(shown) && !said.contains("CANARY"), "{said}");
+        }
+        let advice = "write amqp://user:password@host/vhost/queue";
+        assert_eq!(without_secrets(advice, ["amqp://h".to_owned()].into_iter()), advice);
     }
 }

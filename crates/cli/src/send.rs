@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, IsTerminal as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use oncebox::trace::TraceContext;
@@ -18,9 +18,9 @@ use crate::ops;
 /// What to send where.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The file that names the store and the consumers.
-    #[arg(long, short, default_value = "oncebox.toml")]
-    file: PathBuf,
+    /// The file that names the store and the consumers. Default: oncebox.toml, which is not needed for a broker.
+    #[arg(long, short)]
+    file: Option<PathBuf>,
     /// Where to: queue:NAME, amqp://…/queue, nats://host/subject, kafka://host/topic. Default: where the first consumer of
     /// the file receives from.
     #[arg(long)]
@@ -28,8 +28,8 @@ pub(crate) struct Args {
     /// The type. Default: the first that the consumer handles.
     #[arg(long = "type")]
     kind: Option<String>,
-    /// The payload, as JSON; `{n}` in it is the number of the message. Default: a number for each field that the consumer's
-    /// statements use.
+    /// The payload, as JSON; the letter n in braces is replaced by the number of the message. Default: a number for each
+    /// field that the consumer's statements use.
     #[arg(long, conflicts_with = "lines")]
     payload: Option<String>,
     /// The id. Default: a new one for each message.
@@ -64,30 +64,31 @@ pub(crate) fn ratio(text: &str) -> Result<f64, String> {
 
 #[allow(clippy::print_stdout, clippy::print_stderr, reason = "this is where the command talks")]
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let pipeline = Pipeline::open(&args.file, &ProcessEnvironment)?;
-    let to = match &args.to {
-        Some(to) => Origin::parse(to).map_err(|reason| fault(Code::Address, format!("cannot read --to: {reason}")))?,
-        None => {
-            let first = pipeline.consumers.first();
-            let none = || format!("{} has no consumer; name a place with --to", args.file.display());
-            first.ok_or_else(|| fault(Code::CommandLine, none()))?.from.clone()
+    let named = args.to.as_deref().map(Origin::parse).transpose();
+    let named = named.map_err(|reason| fault(Code::Address, format!("cannot read --to: {reason}")))?;
+    let pipeline = file(args.file.as_deref(), named.as_ref())?;
+    let first = pipeline.as_ref().and_then(|pipeline| pipeline.consumers.first());
+    let to = named.or_else(|| first.map(|consumer| consumer.from.clone()));
+    let to = to.ok_or_else(|| fault(Code::CommandLine, "the file has no consumer; name a place with --to"))?;
+    let consumers = pipeline.iter().flat_map(|pipeline| &pipeline.consumers);
+    let consumer = consumers.into_iter().find(|consumer| consumer.from == to);
+    let (count, made): (u64, Box<dyn Iterator<Item = Message>>) = match &args.lines {
+        Some(lines) => {
+            let made = from_lines(lines, args.kind.as_deref(), consumer)?;
+            (made.len() as u64, Box::new(made.into_iter()))
         }
+        None => (args.repeat, Box::new(generated(&args, consumer)?)),
     };
-    let consumer = pipeline.consumers.iter().find(|consumer| consumer.from == to);
-    let mut made = match &args.lines {
-        Some(lines) => from_lines(lines, args.kind.as_deref(), consumer)?,
-        None => generated(&args, consumer)?,
-    };
-    let tracing = if args.trace { Some(begin_traces(&mut made, &to, &pipeline)?) } else { None };
-    let count = made.len();
+    let tracing = pipeline.as_ref().filter(|_| args.trace).map(Telling::start_all).transpose()?;
+    let mut made = made.map(|message| traced(message, args.trace, &to)).peekable();
     let shows = std::io::stderr().is_terminal() && count > 1000;
     let told = |sent: u64| {
         if shows {
             eprint!("\r{sent} sent");
         }
     };
-    let first = made.first().filter(|_| args.trace).and_then(TraceContext::of);
-    let sent = oncebox_pipeline::send(&to, &pipeline, twice(made, args.duplicate_ratio), told).await;
+    let first = made.peek().filter(|_| args.trace).and_then(TraceContext::of);
+    let sent = oncebox_pipeline::send(&to, pipeline.as_ref(), twice(made, args.duplicate_ratio), told).await;
     if let Some(tracing) = tracing {
         tracing.end().await;
     }
@@ -104,7 +105,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             println!("{answer}");
         }
         false => {
-            println!("{} to {to}, {} of them twice", ops::count(count as u64, "message"), sent - count as u64);
+            println!("{} to {to}, {} of them twice", ops::count(count, "message"), sent - count);
             if let Some(first) = first {
                 println!("trace {}", first.trace_id());
             }
@@ -113,14 +114,23 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A trace for each message; the sending is its second span, where the file says where spans go.
-fn begin_traces(messages: &mut [Message], to: &Origin, pipeline: &Pipeline) -> anyhow::Result<Telling> {
-    let telling = Telling::start_all(pipeline)?;
-    let (_, destination) = to.as_destination();
-    for message in messages {
-        TraceContext::begin(message, &destination, (fastrand::u128(1..), fastrand::u64(1..)));
+/// The file, which a broker can do without.
+fn file(named: Option<&Path>, to: Option<&Origin>) -> anyhow::Result<Option<Pipeline>> {
+    let path = named.unwrap_or(Path::new("oncebox.toml"));
+    let is_broker = to.is_some_and(|to| !matches!(to, Origin::Queue(_)));
+    if named.is_none() && is_broker && !path.exists() {
+        return Ok(None);
     }
-    Ok(telling)
+    Ok(Some(Pipeline::open(path, &ProcessEnvironment)?))
+}
+
+/// Begins a trace; the sending is its second span, where the file says where spans go.
+fn traced(mut message: Message, asked: bool, to: &Origin) -> Message {
+    if asked {
+        let (_, destination) = to.as_destination();
+        TraceContext::begin(&mut message, &destination, (fastrand::u128(1..), fastrand::u64(1..)));
+    }
+    message
 }
 
 fn kind<'a>(asked: Option<&'a str>, consumer: Option<&'a ConsumerSpec>) -> anyhow::Result<&'a str> {
@@ -129,27 +139,29 @@ fn kind<'a>(asked: Option<&'a str>, consumer: Option<&'a ConsumerSpec>) -> anyho
     asked.or(handled).ok_or_else(|| fault(Code::CommandLine, unknown))
 }
 
-fn generated(args: &Args, consumer: Option<&ConsumerSpec>) -> anyhow::Result<Vec<Message>> {
-    let kind = kind(args.kind.as_deref(), consumer)?;
+/// Messages that are made when they are sent: there may be millions.
+fn generated(args: &Args, consumer: Option<&ConsumerSpec>) -> anyhow::Result<impl Iterator<Item = Message> + use<>> {
+    let kind = kind(args.kind.as_deref(), consumer)?.to_owned();
     let template = match &args.payload {
         Some(payload) => payload.clone(),
-        None => fields(kind, consumer)?.to_string().replace("\"{n}\"", "{n}"),
+        None => fields(&kind, consumer)?.to_string().replace("\"{n}\"", "{n}"),
     };
-    let message = |n: u64| {
-        let payload = template.replace("{n}", &n.to_string());
-        serde_json::from_str::<Value>(&payload)
-            .map_err(|_| fault(Code::CommandLine, "the payload is not JSON; quote it for the shell: '{\"a\": 1}'"))?;
-        let mut message = Message::new(kind).with_payload(payload);
-        if let Some(id) = &args.id {
-            message = message
-                .with_id(MessageId::new(id.clone()).map_err(|error| fault(Code::CommandLine, error.to_string()))?);
+    let numbered = |text: &str, n: u64| text.replace("{n}", &n.to_string());
+    serde_json::from_str::<Value>(&numbered(&template, 1))
+        .map_err(|_| fault(Code::CommandLine, "the payload is not JSON; quote it for the shell: '{\"a\": 1}'"))?;
+    let id = args.id.clone().map(MessageId::new).transpose();
+    let id = id.map_err(|error| fault(Code::CommandLine, error.to_string()))?;
+    let key = args.key.clone();
+    Ok((1..=args.repeat).map(move |n| {
+        let mut message = Message::new(&kind).with_payload(numbered(&template, n));
+        if let Some(id) = &id {
+            message = message.with_id(id.clone());
         }
-        if let Some(key) = &args.key {
-            message = message.with_order_key(key.replace("{n}", &n.to_string()));
+        match &key {
+            Some(key) => message.with_order_key(numbered(key, n)),
+            None => message,
         }
-        Ok(message)
-    };
-    (1..=args.repeat).map(message).collect()
+    }))
 }
 
 /// A payload with `{n}` for each field that the statements of a type use.
@@ -225,8 +237,7 @@ fn from_lines(path: &PathBuf, asked: Option<&str>, consumer: Option<&ConsumerSpe
 const BEHIND: usize = 20;
 
 /// Messages, `ratio` of them again a little later.
-fn twice(messages: Vec<Message>, ratio: f64) -> impl Iterator<Item = Message> {
-    let mut messages = messages.into_iter();
+fn twice(mut messages: impl Iterator<Item = Message>, ratio: f64) -> impl Iterator<Item = Message> {
     let mut behind: VecDeque<Message> = VecDeque::new();
     let mut owed = 0.0;
     std::iter::from_fn(move || {

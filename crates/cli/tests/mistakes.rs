@@ -44,6 +44,22 @@ async fn store(folder: &Path) -> String {
     format!("sqlite://{}", path.display())
 }
 
+/// A producer's host need not have the file, nor reach the store.
+#[cfg(feature = "brokers")]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_to_a_broker_needs_neither_file_nor_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let to = "amqp://u:CANARY@127.0.0.1:1/q";
+    let words = ["send", "--to", to, "--type", "t", "--payload", "{}"];
+    assert!(wrong(folder, &words, 1, "OB0303").contains("127.0.0.1:1"), "the broker was asked");
+    wrong(folder, &["send", "--to", to, "--payload", "{}"], 2, "OB0101");
+    wrong(folder, &["send", "--to", "queue:q", "--type", "t", "--payload", "{}"], 2, "OB0103");
+    wrong(folder, &[&["send", "--file", "none.toml"], &words[1..]].concat(), 2, "OB0103");
+    std::fs::write(folder.join("oncebox.toml"), "[store]\nurl = \"postgres://u:CANARY@127.0.0.1:1/d\"\n").unwrap();
+    assert!(wrong(folder, &words, 1, "OB0303").contains("amqp://127.0.0.1:1"), "the store was not asked");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_command_line_is_one_line_and_two() {
     let folder = tempfile::tempdir().unwrap();

@@ -229,6 +229,35 @@ async fn what_is_wrong_with_a_file_tells_no_secret() {
     }
 }
 
+/// Somebody pastes an address where something else belongs.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_in_the_wrong_place_is_told_without_its_secrets() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write(folder, FILE);
+    assert!(oncebox(folder, &["schema", "up"]).output().await.unwrap().status.success());
+    for address in ["postgres://u:CANARY-password@h/d", "postgres://h/d?password=CANARY-password&x=a@b"] {
+        let of_flag = format!("--older-than={address}");
+        for words in [
+            &["status", address][..],
+            &["retention", "plan", "--older-than", address],
+            &["retention", "plan", &of_flag],
+            &["parked", "groups", address],
+            &["parked", "groups", "payments", address],
+            &["parked", "list", "payments", &format!("id = {address} and")],
+            &["status", "--file", address],
+            &["send", "--to", address],
+            &["send", "--id", "x", "--repeat", address],
+            &["explain", address],
+        ] {
+            let output = oncebox(folder, words).output().await.unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success() && said.contains("oncebox: OB"), "{words:?}: {said}");
+            assert!(!said.contains("CANARY-password"), "{words:?}: {said}");
+        }
+    }
+}
+
 /// Passwords that are right and wrong, payloads on the wire, a queue that is not there: real servers at trace level.
 #[cfg(feature = "brokers")]
 #[tokio::test(flavor = "multi_thread")]

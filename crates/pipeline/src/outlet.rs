@@ -12,7 +12,7 @@ use oncebox::rabbitmq::{Rabbit, RabbitSink};
 use oncebox::sink::SinkCapabilities;
 use oncebox::{Outgoing, Queue, Sink, SinkError, SinkErrorKind, StoreErrorKind};
 
-use crate::file::Pipeline;
+use crate::file::{KafkaSettings, Pipeline};
 use crate::place::{Destination, Origin};
 
 /// Where messages go.
@@ -29,6 +29,20 @@ pub(crate) enum Outlet<S> {
 
 impl<S: QueueStore> Outlet<S> {
     pub(crate) fn new(to: &Destination, store: &S, pipeline: &Pipeline) -> Result<Self, String> {
+        if *to != Destination::Queue {
+            return Self::of_broker(to, &pipeline.kafka);
+        }
+        let ordered = pipeline.consumers.iter().filter(|consumer| consumer.order_by.is_some());
+        let ordered = ordered.filter_map(|consumer| match &consumer.from {
+            Origin::Queue(name) => Some(name.clone()),
+            _ => None,
+        });
+        Ok(Self::Queues { store: store.clone(), ordered: ordered.collect() })
+    }
+
+    /// One that needs no store.
+    #[cfg_attr(not(feature = "brokers"), allow(unused_variables, reason = "there is no Kafka to set"))]
+    pub(crate) fn of_broker(to: &Destination, kafka: &KafkaSettings) -> Result<Self, String> {
         Ok(match to {
             #[cfg(feature = "brokers")]
             Destination::RabbitMq(url) => Self::RabbitMq(Box::new(Rabbit::new(url).sink())),
@@ -37,20 +51,13 @@ impl<S: QueueStore> Outlet<S> {
             #[cfg(feature = "brokers")]
             Destination::Kafka(servers) => {
                 let set = |sink: KafkaSink, (name, value): &(String, String)| sink.setting(name, value);
-                Self::Kafka(Box::new(pipeline.kafka.0.iter().fold(KafkaSink::new(servers), set)))
+                Self::Kafka(Box::new(kafka.0.iter().fold(KafkaSink::new(servers), set)))
             }
             #[cfg(not(feature = "brokers"))]
             Destination::RabbitMq(_) | Destination::Nats(_) | Destination::Kafka(_) => {
                 return Err(crate::feed::NO_BROKERS.to_owned());
             }
-            Destination::Queue => {
-                let ordered = pipeline.consumers.iter().filter(|consumer| consumer.order_by.is_some());
-                let ordered = ordered.filter_map(|consumer| match &consumer.from {
-                    Origin::Queue(name) => Some(name.clone()),
-                    _ => None,
-                });
-                Self::Queues { store: store.clone(), ordered: ordered.collect() }
-            }
+            Destination::Queue => return Err("a queue is in a store, and none is named".to_owned()),
         })
     }
 }

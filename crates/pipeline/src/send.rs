@@ -8,7 +8,7 @@ use oncebox::{Code, Message, Outgoing, Sink, StoreError};
 
 use crate::file::{ConsumerSpec, Pipeline, StoreAt};
 use crate::outlet::Outlet;
-use crate::place::Origin;
+use crate::place::{Destination, Origin};
 use crate::run::postgres;
 
 /// Messages that are sent at a time.
@@ -48,33 +48,45 @@ impl SendError {
 }
 
 /// Sends messages to where `to` receives from, and answers how many were confirmed. `told` hears of each batch.
+///
+/// A queue is in the store of the file. For a broker the file is needed only for what it says of that: settings of Kafka,
+/// and the order key of a consumer; its store is not opened.
 pub async fn send(
     to: &Origin,
-    pipeline: &Pipeline,
+    pipeline: Option<&Pipeline>,
     messages: impl Iterator<Item = Message>,
     told: impl FnMut(u64),
 ) -> Result<u64, SendError> {
     let failed = |error| SendError::Store { to: to.to_string(), error };
-    match &pipeline.store.at {
-        StoreAt::Sqlite(path) => send_on(Sqlite::open(path).await.map_err(failed)?, to, pipeline, messages, told).await,
-        StoreAt::Postgres(url) => {
-            let store: Postgres = postgres(url, &pipeline.store).await.map_err(failed)?;
-            send_on(store, to, pipeline, messages, told).await
+    let (destination, _) = to.as_destination();
+    match pipeline.filter(|_| destination == Destination::Queue) {
+        Some(file) => match &file.store.at {
+            StoreAt::Sqlite(path) => {
+                let store = Sqlite::open(path).await.map_err(failed)?;
+                publish(Outlet::new(&destination, &store, file), to, pipeline, messages, told).await
+            }
+            StoreAt::Postgres(url) => {
+                let store: Postgres = postgres(url, &file.store).await.map_err(failed)?;
+                publish(Outlet::new(&destination, &store, file), to, pipeline, messages, told).await
+            }
+        },
+        None => {
+            let kafka = pipeline.map(|pipeline| pipeline.kafka.clone()).unwrap_or_default();
+            publish(Outlet::<Sqlite>::of_broker(&destination, &kafka), to, pipeline, messages, told).await
         }
     }
 }
 
-async fn send_on<S: QueueStore>(
-    store: S,
+async fn publish<S: QueueStore>(
+    outlet: Result<Outlet<S>, String>,
     to: &Origin,
-    pipeline: &Pipeline,
+    pipeline: Option<&Pipeline>,
     messages: impl Iterator<Item = Message>,
     mut told: impl FnMut(u64),
 ) -> Result<u64, SendError> {
-    let (destination, topic) = to.as_destination();
-    let outlet =
-        Outlet::new(&destination, &store, pipeline).map_err(|reason| SendError::Sending { sent: 0, reason })?;
-    let consumer = pipeline.consumers.iter().find(|consumer| consumer.from == *to);
+    let (_, topic) = to.as_destination();
+    let outlet = outlet.map_err(|reason| SendError::Sending { sent: 0, reason })?;
+    let consumer = pipeline.and_then(|pipeline| pipeline.consumers.iter().find(|consumer| consumer.from == *to));
     let mut sent = 0;
     let stopped = |sent, reason: String| SendError::Sending { sent, reason };
     outlet.open().await.map_err(|error| stopped(0, error.to_string()))?;

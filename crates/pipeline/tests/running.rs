@@ -145,7 +145,7 @@ impl Shop {
         let to = Origin::parse("queue:payments").unwrap();
         let count = payloads.len() as u64;
         let messages: Vec<Message> = payloads.iter().map(message).collect();
-        assert_eq!(send(&to, &self.pipeline(), messages.into_iter(), |_| ()).await.unwrap(), count);
+        assert_eq!(send(&to, Some(&self.pipeline()), messages.into_iter(), |_| ()).await.unwrap(), count);
     }
 
     async fn run_until(&self, what: &str, mut done: impl AsyncFnMut() -> bool) {
