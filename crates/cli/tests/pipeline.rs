@@ -186,7 +186,7 @@ async fn what_is_wrong_is_one_clear_line() {
     let file = std::fs::read_to_string(folder.join("oncebox.toml")).unwrap();
     std::fs::write(folder.join("oncebox.toml"), file.replace("into payments", "into paymnts")).unwrap();
     let said = says(&["run"]).await;
-    assert!(said.contains("oncebox.toml:19: statement 1 of type `payment.received` cannot run"), "{said}");
+    assert!(said.contains("oncebox.toml:20: statement 1 of type `payment.received` cannot run"), "{said}");
     let usage = oncebox(folder, &["send", "--duplicate-ratio", "2"]).output().await.unwrap();
     assert_eq!(usage.status.code(), Some(2));
 }

@@ -9,15 +9,20 @@ use super::Engine;
 use super::engine::RunError;
 use super::outage::Pause;
 
-/// Opens the source. Waits for a broker that is away, as the intake does later on; `false` if a shutdown came first. What
-/// only a person can mend is an error.
+/// Opens the source. Waits for a broker that is away, as the intake does later on; `false` if a shutdown came first, also in
+/// the middle: nothing was received yet. What only a person can mend is an error.
 pub(super) async fn open<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     mut shutdown: Pin<&mut impl Future<Output = ()>>,
 ) -> Result<bool, RunError> {
     let mut away: Option<Pause<'_>> = None;
     loop {
-        match engine.source.open(&engine.store).await {
+        let opened = tokio::select! {
+            biased;
+            () = &mut shutdown => return Ok(false),
+            opened = engine.source.open(&engine.store) => opened,
+        };
+        match opened {
             Ok(()) => break,
             Err(error) if error.kind() == SourceErrorKind::Configuration => {
                 return Err(RunError::Source { name: engine.name.to_string(), error });

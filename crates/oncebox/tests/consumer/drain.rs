@@ -8,6 +8,7 @@ use oncebox::memory::MemorySource;
 
 use oncebox::{Context, Drained, Outcome};
 use oncebox_testkit::eventually;
+use oncebox_testkit::faults::{Fault, FaultPlan, FaultySource};
 use oncebox_testkit::store::Setup;
 use tokio::sync::Semaphore;
 
@@ -62,4 +63,15 @@ pub(crate) async fn a_handler_that_never_ends_does_not_hold_up_a_shutdown_foreve
     eventually("it runs", async || started.load(SeqCst) == 1).await;
     assert_eq!(running.stop().await, Drained::DeadlinePassed);
     assert_eq!(source.backlog(), 1, "not acknowledged: it comes again");
+}
+
+/// A broker that takes the connection and says nothing is not waited for when it is time to go.
+pub(crate) async fn a_shutdown_does_not_wait_for_a_source_that_opens<F: EngineFixture>(setup: Setup<F>) {
+    let plan = FaultPlan::default();
+    plan.fail("open", Fault::Delay(Duration::from_secs(86_400)), 1);
+    let source = FaultySource::new(MemorySource::new(), plan.clone());
+    let waits = consumer("c", &setup.store, source).on("noted", write::<F>);
+    let running = Running::start(waits);
+    eventually("it opens its source", async || plan.count("open") == 1).await;
+    assert_eq!(running.stop().await, Drained::Clean);
 }

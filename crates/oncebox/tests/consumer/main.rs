@@ -112,6 +112,7 @@ on_every_store! {
     relay::a_weaker_promise_than_required_is_refused_at_start,
     drain::a_shutdown_finishes_what_runs_and_gives_back_the_rest,
     drain::a_handler_that_never_ends_does_not_hold_up_a_shutdown_forever,
+    drain::a_shutdown_does_not_wait_for_a_source_that_opens,
     queue::queued_messages_are_settled_in_their_own_transaction,
     queue::two_processes_share_a_queue_and_keep_order,
     queue::a_dead_process_s_messages_come_again,

@@ -90,6 +90,7 @@ pub const CALLS: &[&str] = &[
     "skip-aside",
     "outbox-backlog",
     "sweep-sent",
+    "open",
     "receive",
     "ack-in",
     "ack",

@@ -63,8 +63,12 @@ impl<S: Store, Src: Source<S>> Source<S> for FaultySource<Src> {
         self.inner.serve(consumer);
     }
 
-    fn open(&self, store: &S) -> impl Future<Output = Result<(), SourceError>> + Send {
-        self.inner.open(store)
+    async fn open(&self, store: &S) -> Result<(), SourceError> {
+        match self.plan.next("open").await {
+            None | Some(Fault::Delay(_) | Fault::Repeat) => self.inner.open(store).await,
+            // What is half open could not be opened again.
+            Some(_) => Err(away("open")),
+        }
     }
 
     async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery<Self::Receipt>>, SourceError> {
