@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use oncebox::trace::TraceContext;
-use oncebox::{Code, Message, MessageId};
+use oncebox::{Clock as _, Code, KeyStrategy, Message, MessageId, SystemClock, Template};
 use oncebox_pipeline::file::{ConsumerSpec, Pipeline, ProcessEnvironment};
 use oncebox_pipeline::place::Origin;
 use serde_json::{Map, Value, json};
@@ -164,14 +164,24 @@ fn generated(args: &Args, consumer: Option<&ConsumerSpec>) -> anyhow::Result<imp
     }))
 }
 
-/// A payload with `{n}` for each field that the statements of a type use.
+/// A payload with `{n}` for each field that the statements of a type use, and what keys are made of.
 fn fields(kind: &str, consumer: Option<&ConsumerSpec>) -> anyhow::Result<Value> {
     let on = consumer.and_then(|consumer| consumer.on.iter().find(|on| on.kind == kind));
     let none = || format!("no consumer of the file handles `{kind}` from there; give --payload");
     let on = on.ok_or_else(|| fault(Code::CommandLine, none()))?;
+    let number = || json!("{n}");
+    let bound = on.sql.iter().flat_map(|statement| &statement.parameters).map(|path| (path.to_string(), number()));
+    let key = consumer.and_then(|consumer| match &consumer.key {
+        KeyStrategy::Template(template) => Some(template),
+        _ => None,
+    });
+    let order = consumer.and_then(|consumer| consumer.order_by.as_ref());
+    let version = consumer.and_then(|consumer| consumer.version.as_ref());
+    let keys = [key, order, version].into_iter().flatten().flat_map(Template::fields).map(|(path, is_time)| {
+        (path.to_owned(), if is_time { json!(SystemClock.now().to_string()) } else { number() })
+    });
     let mut payload = Value::Object(Map::new());
-    let paths = on.sql.iter().flat_map(|statement| &statement.parameters).map(ToString::to_string);
-    for path in paths.filter(|path| !path.starts_with('@')) {
+    for (path, value) in bound.chain(keys).filter(|(path, _)| !path.starts_with('@')) {
         let mut place = &mut payload;
         for step in path.split('.') {
             if !place.is_object() {
@@ -180,7 +190,7 @@ fn fields(kind: &str, consumer: Option<&ConsumerSpec>) -> anyhow::Result<Value> 
             place = &mut place[step];
         }
         if !place.is_object() {
-            *place = json!("{n}");
+            *place = value;
         }
     }
     Ok(payload)

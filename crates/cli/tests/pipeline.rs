@@ -190,3 +190,38 @@ async fn what_is_wrong_is_one_clear_line() {
     let usage = oncebox(folder, &["send", "--duplicate-ratio", "2"]).output().await.unwrap();
     assert_eq!(usage.status.code(), Some(2));
 }
+
+/// What `send` makes up is what the consumer needs, its keys included: the guides send to files like this.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_made_up_has_the_fields_of_the_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let file = r#"
+[store]
+url = "sqlite://oncebox.db"
+setup = "schema.sql"
+
+[[consumer]]
+name = "readings"
+from = "queue:readings"
+key = "cpu:{host.name}:{at|hour}:{number}"
+order_by = "{rack}"
+require = "effectively-once"
+
+  [[consumer.on]]
+  type = "reading"
+  sql = "insert into readings (value) values (:value)"
+"#;
+    std::fs::write(folder.join("oncebox.toml"), file).unwrap();
+    std::fs::write(folder.join("schema.sql"), "create table if not exists readings (value integer);").unwrap();
+    let child = running(folder).await;
+    done(folder, &["send", "--repeat", "20"]).await;
+    let url = format!("sqlite:{}", folder.join("oncebox.db").display());
+    let mut db = sqlx::SqliteConnection::connect(&url).await.unwrap();
+    eventually("all are applied", async || {
+        let count: i64 = sqlx::query_scalar("select count(*) from readings").fetch_one(&mut db).await.unwrap();
+        count == 20
+    })
+    .await;
+    drop(child);
+}

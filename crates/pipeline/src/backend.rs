@@ -54,6 +54,12 @@ pub(crate) trait Backend: QueueStore + QuarantineStore + CounterStore + DepthSto
     ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
 }
 
+/// What a database says of a statement at the start, when there are no values in it. The driver's own text adds where in
+/// the server's source that was, as "at line 1188", which looks like a line of the file.
+pub(crate) fn says(error: &sqlx::Error) -> String {
+    error.as_database_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
+}
+
 impl Backend for Postgres {
     /// The server says which type each parameter has. Values are bound as texts and cast to it there, so that every type
     /// is possible, and numbers keep their digits.

@@ -13,7 +13,7 @@ use oncebox::{Code, Consumer, Ended, OrderBy, Relay, Retry, Session, StoreError,
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, says};
 use crate::feed::Feed;
 use crate::file::{ConsumerSpec, Mistake, Mistakes, Pipeline, StoreAt, StoreSpec};
 use crate::handler::{self, Ready};
@@ -248,7 +248,7 @@ async fn setup<S: Backend>(spec: &StoreSpec, store: &S) -> Result<(), RunFileErr
     let mut tx = begun.await.map_err(|error| failed(error.to_string()))?;
     if let Err(error) = S::script(tx.db(), script).await {
         tx.rollback().await;
-        return Err(failed(error.to_string()));
+        return Err(failed(says(&error)));
     }
     match tx.commit().await {
         Ended::Committed(_) => Ok(()),
@@ -304,7 +304,7 @@ pub(crate) async fn consumer<S: Backend>(
             match S::prepare(tx.db(), statement).await {
                 Ok(prepared) => statements.push(prepared),
                 Err(error) => {
-                    let says = format!("statement {} of type `{}` cannot run: {error}", place + 1, on.kind);
+                    let says = format!("statement {} of type `{}` cannot run: {}", place + 1, on.kind, says(&error));
                     mistakes.push(Mistake { line: on.line, says });
                     // After an error PostgreSQL takes no more in this transaction.
                     tx.rollback().await;

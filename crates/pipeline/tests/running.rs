@@ -332,3 +332,36 @@ async fn columns_of_every_kind_keep_their_values() {
         assert_eq!(shop.text(&format!("select c{n}::text from NAMEkinds")).await.trim_end(), *there, "{kind}");
     }
 }
+
+/// Somebody renames a table, or takes a privilege away, and gives it back: nothing that a message could help.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_is_gone_for_a_while_costs_no_message() {
+    for mut shop in Shop::all("a_table_that_is_gone_for_a_while_costs_no_message").await {
+        shop.text = shop.text.replace(
+            "attempts = 2, first = \"10ms\", max = \"10ms\"",
+            "attempts = 1000, first = \"10ms\", max = \"50ms\"",
+        );
+        let name = shop.name.clone();
+        let payment = |n: u32| format!(r#"{{"payment_id":{n},"amount":1,"note":"","invoice":{{"id":7}}}}"#);
+        shop.send(&[("first", &payment(1))]).await;
+        let parked = shop.oncebox_table("parked");
+        let tried = format!("select cast(count(*) as text) from {parked} where reason like '%there is no such table%'");
+        let letters = "select cast(count(*) as text) from NAMEletters";
+        let mut is_gone = false;
+        shop.run_until("all are done", async || {
+            if !is_gone && shop.text(letters).await == "1" {
+                shop.execute(&format!("alter table {name}payments rename to {name}elsewhere")).await;
+                shop.send(&[("second", &payment(2)), ("third", &payment(3))]).await;
+                is_gone = true;
+            } else if is_gone && shop.text(&tried).await != "0" {
+                shop.execute(&format!("alter table {name}elsewhere rename to {name}payments")).await;
+                is_gone = false;
+                return eventually("they are done", async || shop.text(letters).await == "3").await == ();
+            }
+            false
+        })
+        .await;
+        let dead = format!("select cast(count(*) as text) from {parked}");
+        assert_eq!(shop.text(&dead).await, "0");
+    }
+}

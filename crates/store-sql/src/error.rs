@@ -51,7 +51,9 @@ pub(crate) fn ours(attempted: impl Into<String>, error: sqlx::Error) -> StoreErr
         // statement_timeout: ours are quick, so the server is in trouble.
         StoreErrorKind::Refused if code == "57014" => StoreErrorKind::Unavailable,
         // 42…: no such table or column, no privilege. 3F000: no such schema. SQLite's 1: no such table or column.
-        StoreErrorKind::Refused if code.starts_with("42") || code == "3F000" || code == "1" => {
+        StoreErrorKind::Refused | StoreErrorKind::Configuration
+            if code.starts_with("42") || code == "3F000" || code == "1" =>
+        {
             reason.push_str(match page(&code) {
                 Some(Code::NoPrivilege) => "; grant it, or use another user",
                 _ => "; are the tables of this store as its migrations made them?",
@@ -117,8 +119,12 @@ fn read_postgres(error: &PgDatabaseError) -> DriverError {
         (_, "23514") => (Refused, "a check constraint was violated"),
         ("23", _) => (Refused, "a constraint was violated"),
         ("22", _) => (Refused, "a value does not fit its type"),
-        (_, "42501") => (Refused, "this user lacks a privilege"),
-        (_, "42P01") => (Refused, "there is no such table"),
+        // Somebody has changed the database around the statement, and it will not do before they change it back.
+        (_, "42501") => (Configuration, "this user lacks a privilege"),
+        (_, "42P01") => (Configuration, "there is no such table"),
+        (_, "42703") => (Configuration, "there is no such column"),
+        (_, "42883") => (Configuration, "there is no such function"),
+        (_, "3F000") => (Configuration, "there is no such schema"),
         ("42", _) => (Refused, "the statement is wrong"),
         ("XX", _) => (Corrupt, "the server reports an internal error"),
         _ => (Refused, "the server refused the statement"),
@@ -156,6 +162,11 @@ fn read_sqlite(code: i32, message: &str) -> DriverError {
         (_, 275) => (Refused, "a check constraint was violated"),
         (19, _) => (Refused, "a constraint was violated"),
         (18 | 20 | 25, _) => (Refused, "a value does not fit"),
+        // Somebody has changed the database around the statement.
+        (1, _) if message.starts_with("no such table") => (Configuration, "there is no such table"),
+        (1, _) if message.contains("no such column") || message.contains("has no column") => {
+            (Configuration, "there is no such column")
+        }
         _ => (Refused, "the statement was refused"),
     };
     // SQLite gives a constraint no name of its own, only "UNIQUE constraint failed: payments.provider, payments.ref".

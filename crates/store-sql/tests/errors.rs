@@ -73,7 +73,10 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("insert into rows values (2, 'b', 1, 99)", "foreign key", "23503"),
     ("insert into rows values (2, null, 1, 1)", "null", "23502"),
     ("insert into rows values (2, 'b', -1, 1)", "check", "23514"),
-    ("select * from no_such_table", "", "42P01"),
+    // What is around a statement, and no message can help.
+    ("select * from no_such_table", "no such table", "42P01"),
+    ("insert into rows (no_such_column) values (1)", "no such column", "42703"),
+    ("select no_such_column from rows", "no such column", "42703"),
 ];
 
 #[tokio::test]
@@ -84,7 +87,8 @@ async fn refusals_of_postgres_are_read_without_values() {
     for (statement, what, code) in REFUSED {
         let error = begin(&store).await.db().execute(*statement).await.unwrap_err();
         let read = store.read_error(&error).unwrap();
-        assert_eq!(read.kind, StoreErrorKind::Refused);
+        let around = ["42P01", "42703"].contains(code);
+        assert_eq!(read.kind, if around { StoreErrorKind::Configuration } else { StoreErrorKind::Refused }, "{code}");
         assert!(read.reason.contains(what) && read.reason.contains(code), "{}", read.reason);
         assert!(!read.reason.contains("CANARY"), "{}", read.reason);
         assert_eq!(read.unique.as_deref(), (*code == "23505").then_some("rows_name"));
@@ -104,7 +108,10 @@ async fn refusals_of_postgres_are_read_without_values() {
         ("25P01", StoreErrorKind::TransactionLost),
         ("28P01", StoreErrorKind::Configuration),
         ("3D000", StoreErrorKind::Configuration),
-        ("42501", StoreErrorKind::Refused),
+        ("42501", StoreErrorKind::Configuration),
+        ("42883", StoreErrorKind::Configuration),
+        ("3F000", StoreErrorKind::Configuration),
+        ("42601", StoreErrorKind::Refused),
         ("57014", StoreErrorKind::Refused),
         ("22001", StoreErrorKind::Refused),
         ("XX000", StoreErrorKind::Corrupt),
@@ -126,7 +133,8 @@ async fn refusals_of_sqlite_are_read_without_values() {
     for (statement, what, code) in REFUSED {
         let error = begin(&store).await.db().execute(*statement).await.unwrap_err();
         let read = store.read_error(&error).unwrap();
-        assert_eq!(read.kind, StoreErrorKind::Refused);
+        let around = ["42P01", "42703"].contains(code);
+        assert_eq!(read.kind, if around { StoreErrorKind::Configuration } else { StoreErrorKind::Refused }, "{code}");
         assert!(read.reason.contains(what) && !read.reason.contains("CANARY"), "{}", read.reason);
         assert_eq!(read.unique.as_deref(), (*code == "23505").then_some("rows.name"));
     }

@@ -58,6 +58,14 @@ pub struct TemplateError {
 }
 
 impl Template {
+    /// The fields of the payload that it is filled from, by dotted path; `true` for those that must be times.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Hole { from: From::Field(path), window } => Some((path.as_str(), window.is_some())),
+            _ => None,
+        })
+    }
+
     /// Reads a template. It needs at least one hole: a key without one would make every message the same.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let error = |reason: String| TemplateError { template: text.to_owned(), reason };

@@ -66,8 +66,11 @@ impl Lag {
         shared.state().lag = if is_away { None } else { self.sum(&marks) };
     }
 
-    /// `None` unless all of it is known.
+    /// `None` unless all of it is known. Who has no partition knows nothing: the group may be on its way to give it some.
     fn sum(&self, marks: &[(i32, Option<i64>)]) -> Option<u64> {
+        if marks.is_empty() {
+            return None;
+        }
         let behind = |(partition, mark): &(i32, Option<i64>)| {
             let end = self.ends.get(partition)?;
             u64::try_from(end.offset.saturating_sub(mark.or(end.committed)?)).ok().or(Some(0))
@@ -108,7 +111,7 @@ mod tests {
         assert_eq!(lag.sum(&[(0, Some(12))]), Some(0), "the end was asked for before");
         assert_eq!(lag.sum(&[(0, Some(4)), (1, Some(0))]), None);
         assert_eq!(lag.sum(&[(0, None)]), None);
-        assert_eq!(lag.sum(&[]), Some(0), "no partition is ours");
+        assert_eq!(lag.sum(&[]), None, "no partition is ours, perhaps not yet");
         lag.ends.insert(1, End { committed: Some(7), ..end });
         assert_eq!(lag.sum(&[(0, Some(4)), (1, None)]), Some(9), "nothing was read of it yet");
     }

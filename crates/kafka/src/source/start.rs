@@ -33,7 +33,7 @@ pub(super) fn settle(consumer: &BaseConsumer<Group>, config: &Config, partitions
         let (low, high) = watermarks(consumer, config, partition)?;
         begin.push((partition, Offset::Offset(if start == Start::Beginning { low } else { high })));
     }
-    tracing::info!(topic = %config.topic, group = %config.group, ?begin, "the group begins here, as chosen by start_from");
+    tracing::info!(topic = %config.topic, group = %config.group, ?begin, "the group begins here, as chosen");
     consumer.commit(&list(config, begin), CommitMode::Sync).map_err(|error| trouble(&error))
 }
 
@@ -50,7 +50,7 @@ fn no_offset(config: &Config, partitions: &[i32]) -> Trouble {
     let Config { group, topic, .. } = config;
     Trouble::configuration(format!(
         "group {group} has no offset in topic {topic}, partitions {partitions:?}: it reads them for the first time, or its \
-         offsets have expired; say where to begin with start_from(Start::Beginning) or start_from(Start::End)"
+         offsets have expired; say where to begin: with `start` in a file, with start_from in Rust"
     ))
 }
 
@@ -149,8 +149,7 @@ fn first(
         Some(Start::End) => Ok(high),
         None => Err(Trouble::configuration(format!(
             "the store has no offset for topic {topic}, partition {partition}: it is read for the first time; say where to \
-             begin with start_from(Start::Beginning) or start_from(Start::End), or go on where group {group} is with \
-             adopt_group_offsets"
+             begin with start_from, or go on where group {group} is with adopt_group_offsets"
         ))),
     }
 }

@@ -35,8 +35,11 @@ pub(super) fn assign<S: Store>(store: &S, classify: &[Classify], failure: Failur
         StoreErrorKind::Contended | StoreErrorKind::Unavailable | StoreErrorKind::TransactionLost => {
             Blame::Store(StoreError::new(read.kind, "run a handler", read.reason))
         }
-        _ => {
-            let class = failure.class().unwrap_or(Class::Permanent);
+        kind => {
+            // A table that is gone, a privilege that was taken away: nothing that the message could help. It is tried again,
+            // and where all fail alike the consumer pauses.
+            let of_kind = if kind == StoreErrorKind::Configuration { Class::Transient } else { Class::Permanent };
+            let class = failure.class().unwrap_or(of_kind);
             Blame::Message { failure: failure.known_as(class, read.reason), unique: read.unique }
         }
     }

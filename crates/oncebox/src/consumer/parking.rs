@@ -13,8 +13,8 @@ use oncebox_core::fingerprint::Fingerprint;
 use oncebox_core::parked::{Park, Parking, Verdict, Waits};
 use oncebox_core::store::{Ended, Inbox, Session, Transaction};
 use oncebox_core::{
-    Coordinate, Key, KeyError, KeyStrategy, Message, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind,
-    planted,
+    Content, Coordinate, Key, KeyError, KeyStrategy, Message, MessageId, Outcome, OutcomeKind, Source, Store,
+    StoreError, StoreErrorKind, planted,
 };
 
 use super::Engine;
@@ -203,15 +203,17 @@ impl Standing {
     }
 }
 
-/// What a message without a key is found under again: its place in the broker, or else what it says.
+/// What a message without a key is found under again: its place in the broker, or else who it is and what it says. Of two
+/// that differ in any of that none may go for the other. What it says is hashed: keys are shown, payloads are not.
 pub(super) fn stand_in(message: &Message, coordinate: Option<&Coordinate>) -> Result<Key, KeyError> {
     match coordinate {
         Some(coordinate) => Key::parts([&b"unreadable at"[..], coordinate.as_str().as_bytes()]),
         None => {
+            let says = KeyStrategy::ContentHash(Content::raw()).key(message, None)?;
+            let id = message.id.as_ref().map(MessageId::as_str);
             // A part may not be empty.
-            let Message { kind, payload, .. } = message;
-            let [kind, payload] = [kind.as_bytes(), &payload[..]].map(|part| [b"=", part].concat());
-            Key::parts([&b"unreadable"[..], &kind, &payload])
+            let [source, id] = [message.source.as_deref(), id].map(|part| format!("={}", part.unwrap_or_default()));
+            Key::parts([&b"unreadable"[..], source.as_bytes(), id.as_bytes(), says.as_bytes()])
         }
     }
 }

@@ -158,6 +158,7 @@ on_every_store! {
     poison::what_dies_while_it_only_waits_is_blamed_on_nobody,
     poison::a_suspect_runs_alone_after_its_start_is_noted,
     poison::what_has_no_key_and_no_place_is_parked_once,
+    poison::what_has_an_id_and_no_key_is_parked_by_its_id,
     poison::what_was_parked_and_not_acknowledged_is_applied_once,
     poison::unknown_commits_while_parking_lose_and_double_nothing,
     versions::versions_that_come_in_any_order_are_applied_in_theirs,

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use oncebox::memory::{MemoryReceipt, MemorySource};
 use oncebox::parked::{Parking, Waiting};
+use oncebox::quarantine::Quarantine;
 use oncebox::source::SourceCapabilities;
 use oncebox::{
-    Class, ConsumerName, Context, Delivery, Ended, Key, Outcome, Queue, Release, Session, Source, SourceError, Store,
-    Transaction,
+    Class, ConsumerName, Context, Delivery, Ended, Key, KeyStrategy, Outcome, Queue, Release, Session, Source,
+    SourceError, Store, Template, Transaction,
 };
 use oncebox_testkit::faults::{Fault, FaultPlan, Faulty, FaultySource};
 use oncebox_testkit::store::Setup;
@@ -145,6 +146,26 @@ pub(crate) async fn what_has_no_key_and_no_place_is_parked_once<F: EngineFixture
     let parked = F::parked(&setup.store).await;
     assert_eq!(parked.len(), 2);
     assert!(parked.iter().all(|row| row.state == DEAD && !row.reason.contains("CANARY")), "{parked:?}");
+}
+
+/// Two messages that say the same are two, wherever their ids tell; and what a message says is not in its key.
+pub(crate) async fn what_has_an_id_and_no_key_is_parked_by_its_id<F: EngineFixture>(setup: Setup<F>) {
+    let source = Told { source: MemorySource::new(), count: 1 };
+    let (one, two) = (note("1", "CANARY"), note("2", "CANARY"));
+    let elsewhere = note("1", "CANARY").with_source("another producer");
+    source.source.send_all([one.clone(), two, elsewhere, one]);
+    let key = KeyStrategy::Template(Template::parse("payment:{payment_id}").unwrap());
+    let one = consumer("c", &setup.store, source.clone()).on("noted", write::<F>).key(key).lanes(1);
+    let settled = async |seen: &oncebox::consumer::Snapshot| source.source.backlog() == 0 && seen.in_hand == 0;
+    let seen = run_until(one, "all are settled", settled).await;
+    assert_eq!((seen.dead, seen.transport_duplicates, seen.handled), (3, 1, 0), "one of them came twice");
+    let consumer = setup.store.consumer(&ConsumerName::new("c").unwrap()).await.unwrap();
+    let mut tx = setup.store.connect().await.unwrap().begin(Duration::from_secs(5)).await.unwrap();
+    let rows = tx.page(consumer, 0, 10).await.unwrap();
+    tx.rollback().await;
+    assert_eq!(rows.len(), 3);
+    let says = |bytes: &[u8]| bytes.windows(6).any(|part| part == b"CANARY");
+    assert!(!rows.iter().any(|row| says(row.key.as_bytes())), "keys are shown");
 }
 
 /// The acknowledgement of what was parked is lost: it comes again, and is neither parked nor run a second time.

@@ -33,6 +33,21 @@ struct Which {
     filter: String,
 }
 
+/// The same for what can't be undone: nobody means all by saying nothing.
+#[derive(Clone, Debug, clap::Args)]
+struct Chosen {
+    /// The consumer.
+    consumer: String,
+    /// Which of its messages: `class = permanent and type = payment.* and age > 2h`, or `all`.
+    filter: String,
+}
+
+impl From<Chosen> for Which {
+    fn from(Chosen { consumer, filter }: Chosen) -> Self {
+        Self { consumer, filter }
+    }
+}
+
 impl Which {
     async fn meant<S: QuarantineStore>(&self, admin: &Admin<S>) -> anyhow::Result<Meant> {
         Ok(admin.meant(&self.consumer, Filter::parse(&self.filter).map_err(oncebox_admin::Error::from)?).await?)
@@ -79,7 +94,7 @@ enum Verb {
     /// Make them due again, through the same claim as any other delivery.
     Replay {
         #[command(flatten)]
-        which: Which,
+        which: Chosen,
         #[command(flatten)]
         by: By,
         #[command(flatten)]
@@ -106,7 +121,7 @@ enum Verb {
     /// Give them up, for good.
     Discard {
         #[command(flatten)]
-        which: Which,
+        which: Chosen,
         #[command(flatten)]
         by: By,
         /// Do not ask.
@@ -187,12 +202,12 @@ async fn act<S: QuarantineStore>(
         }
         Verb::Plan { which, force, limit, dry_run: false } => looks::plan(&admin, at, &which, force, limit).await?,
         Verb::Export(which) => looks::export(&admin, &which).await?,
-        Verb::Replay { which, by, how, yes } => return acts::replay(&admin, at, &which, &by, &how, yes).await,
+        Verb::Replay { which, by, how, yes } => return acts::replay(&admin, at, &which.into(), &by, &how, yes).await,
         Verb::Edit { row, payload, by, keep, yes } => {
             let edit = acts::Edit { row, payload, keep };
             acts::edit(admin, at, pipeline, &edit, &by, yes).await?;
         }
-        Verb::Discard { which, by, yes } => acts::discard(&admin, at, &which, &by, yes).await?,
+        Verb::Discard { which, by, yes } => acts::discard(&admin, at, &which.into(), &by, yes).await?,
         Verb::Note { consumer, filter, note, by } => {
             acts::note(&admin, at, &Which { consumer, filter }, note.as_deref(), &by).await?;
         }
