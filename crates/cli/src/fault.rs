@@ -14,6 +14,8 @@ use oncebox::{Code, StoreError};
 use oncebox_pipeline::file::{FileError, Mistakes};
 use oncebox_pipeline::{RunFileError, SendError};
 
+use crate::ops::screen::tame;
+
 /// An error of the command itself.
 #[derive(Debug)]
 struct Fault {
@@ -40,7 +42,7 @@ pub(crate) fn told(error: &anyhow::Error) -> ExitCode {
     let (code, says) = read(error);
     let says = without_secrets(&says, std::env::args());
     // A file with several mistakes has a line for each.
-    for line in says.lines() {
+    for line in says.lines().map(tame) {
         match code {
             Some(code) => eprintln!("oncebox: {code}: {line}"),
             None => eprintln!("oncebox: {line}"),
@@ -49,10 +51,14 @@ pub(crate) fn told(error: &anyhow::Error) -> ExitCode {
     if code.is_some_and(|code| is_command_line(code, error)) { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 
-/// What is said, without the password of an address that somebody has typed, perhaps in the wrong place.
+/// What is said, without the password of an address that somebody has typed, perhaps in the wrong place, and without what
+/// steers a terminal or breaks a line.
 fn without_secrets(says: &str, typed: impl Iterator<Item = String>) -> String {
     let mut says = says.to_owned();
     for word in typed {
+        if word.contains(char::is_control) {
+            says = says.replace(&word, &tame(&word));
+        }
         for part in word.split([' ', '"', '\'']) {
             let Some(at) = part.find("://") else { continue };
             let begin = part[..at].rfind(|c: char| !c.is_ascii_alphanumeric()).map_or(0, |before| before + 1);
@@ -147,6 +153,8 @@ mod tests {
             let said = without_secrets(says, [typed.to_owned()].into_iter());
             assert!(said.contains(shown) && !said.contains("CANARY"), "{said}");
         }
+        let typed = "x\u{1b}[31m\ny".to_owned();
+        assert_eq!(without_secrets(&format!("no consumer `{typed}`"), [typed].into_iter()), "no consumer `x�[31m�y`");
         let advice = "write amqp://user:password@host/vhost/queue";
         assert_eq!(without_secrets(advice, ["amqp://h".to_owned()].into_iter()), advice);
     }

@@ -44,8 +44,12 @@ async fn run_file(args: Args, parts: Parts, pipeline: &Pipeline) -> anyhow::Resu
     let file = args.file.display().to_string();
     let started = |running: &Running| {
         let names: Vec<&str> = running.consumers.iter().map(|(name, _)| name.as_str()).collect();
-        let relay = if running.relay.is_some() { " and the relay" } else { "" };
-        tracing::info!("running consumers {}{relay} of {file}", names.join(", "));
+        let parts = match (names.is_empty(), running.relay.is_some()) {
+            (true, _) => "the relay".to_owned(),
+            (false, false) => format!("consumers {}", names.join(", ")),
+            (false, true) => format!("consumers {} and the relay", names.join(", ")),
+        };
+        tracing::info!("running {parts} of {file}");
     };
     if args.check {
         run(&file, pipeline, Parts::Nothing, |_| (), std::future::pending()).await?;

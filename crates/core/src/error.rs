@@ -148,12 +148,13 @@ pub struct SourceError {
     kind: SourceErrorKind,
     attempted: String,
     reason: String,
+    code: Option<Code>,
 }
 
 impl SourceError {
     /// `attempted` completes "cannot …"; neither part may hold payloads or secrets.
     pub fn new(kind: SourceErrorKind, attempted: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { kind, attempted: attempted.into(), reason: reason.into() }
+        Self { kind, attempted: attempted.into(), reason: reason.into(), code: None }
     }
 
     /// What the caller can do about it.
@@ -163,17 +164,18 @@ impl SourceError {
 
     /// The page that tells an operator what to do.
     pub fn code(&self) -> Code {
-        match self.kind {
+        self.code.unwrap_or(match self.kind {
             SourceErrorKind::Unavailable => Code::SourceAway,
             SourceErrorKind::LeaseLost => Code::Fenced,
             SourceErrorKind::Configuration => Code::SourceSetting,
-        }
+        })
     }
 }
 
 impl From<StoreError> for SourceError {
-    /// A source that lives in a store fails as its store does.
+    /// A source that lives in a store fails as its store does, and its page is the store's.
     fn from(error: StoreError) -> Self {
+        let code = Some(error.code());
         let kind = match error.kind {
             StoreErrorKind::Unavailable | StoreErrorKind::Contended => SourceErrorKind::Unavailable,
             StoreErrorKind::Fenced | StoreErrorKind::TransactionLost => SourceErrorKind::LeaseLost,
@@ -182,6 +184,18 @@ impl From<StoreError> for SourceError {
             | StoreErrorKind::Corrupt
             | StoreErrorKind::Breached => SourceErrorKind::Configuration,
         };
-        Self { kind, attempted: error.attempted, reason: error.reason }
+        Self { kind, attempted: error.attempted, reason: error.reason, code }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_that_lives_in_a_store_has_the_store_s_page() {
+        let away = StoreError::new(StoreErrorKind::Unavailable, "connect", "nobody answers");
+        assert_eq!(SourceError::from(away).code(), Code::StoreAway);
+        assert_eq!(SourceError::new(SourceErrorKind::Unavailable, "read", "nobody answers").code(), Code::SourceAway);
     }
 }

@@ -103,6 +103,13 @@ impl Failure {
         self.code.clone().unwrap_or_else(|| without_values(&self.reason))
     }
 
+    /// The same with this code, unless the handler gave one.
+    #[must_use]
+    pub fn code_or(mut self, code: impl Into<String>) -> Self {
+        self.code.get_or_insert_with(|| code.into());
+        self
+    }
+
     /// Asks not to be tried before this long.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {

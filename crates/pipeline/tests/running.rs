@@ -356,12 +356,32 @@ async fn a_table_that_is_gone_for_a_while_costs_no_message() {
             } else if is_gone && shop.text(&tried).await != "0" {
                 shop.execute(&format!("alter table {name}elsewhere rename to {name}payments")).await;
                 is_gone = false;
-                return eventually("they are done", async || shop.text(letters).await == "3").await == ();
+                eventually("they are done", async || shop.text(letters).await == "3").await;
+                return true;
             }
             false
         })
         .await;
         let dead = format!("select cast(count(*) as text) from {parked}");
         assert_eq!(shop.text(&dead).await, "0");
+    }
+}
+
+/// What a database refuses is a cause of its own, told in full: neither its code nor its names vary from message to message.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_database_refuses_is_one_cause_for_each_reason() {
+    for shop in Shop::all("what_the_database_refuses_is_one_cause_for_each_reason").await {
+        let payment = |n: u32| format!(r#"{{"payment_id":{n},"amount":1,"note":"","invoice":{{"id":7}}}}"#);
+        shop.send(&[("a", &payment(1)), ("b", &payment(1)), ("c", &payment(1))]).await;
+        let parked = shop.oncebox_table("parked");
+        let dead = format!("select cast(count(*) as text) from {parked} where due_at is null");
+        shop.run_until("the others are set aside", async || shop.text(&dead).await != "0").await;
+        let cause = shop.text(&format!("select min(cause) from {parked} where due_at is null")).await;
+        let code = if shop.name.is_empty() { "(SQLite 1555, on payments.id)" } else { "(SQLSTATE 23505, constraint " };
+        assert!(
+            cause.contains(&format!("permanent/payment.received/a unique constraint was violated {code}")),
+            "{cause}"
+        );
+        assert!(cause.ends_with(')'), "{cause}");
     }
 }

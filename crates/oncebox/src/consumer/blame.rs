@@ -40,7 +40,9 @@ pub(super) fn assign<S: Store>(store: &S, classify: &[Classify], failure: Failur
             // and where all fail alike the consumer pauses.
             let of_kind = if kind == StoreErrorKind::Configuration { Class::Transient } else { Class::Permanent };
             let class = failure.class().unwrap_or(of_kind);
-            Blame::Message { failure: failure.known_as(class, read.reason), unique: read.unique }
+            // What the store makes of an error has no values in it: all of it tells one cause from another.
+            let failure = failure.code_or(read.reason.as_str()).known_as(class, read.reason);
+            Blame::Message { failure, unique: read.unique }
         }
     }
 }
