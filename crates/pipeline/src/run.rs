@@ -283,6 +283,7 @@ pub(crate) async fn consumer<S: Backend>(
         }
     };
     let mut consumer = Consumer::new(&spec.name, store.clone(), feed).key(spec.key.clone()).retry(retry(spec));
+    consumer = consumer.fingerprint(spec.content());
     if let Some(template) = &spec.order_by {
         consumer = consumer.order_by(OrderBy::Template(template.clone()));
     }

@@ -57,7 +57,31 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>, String> {
     if scanner.done.is_empty() {
         return Err("there is no statement in it".to_owned());
     }
+    for statement in &scanner.done {
+        let word = first_word(statement.text.first().map_or("", String::as_str));
+        if TRANSACTIONS.contains(&word.to_ascii_lowercase().as_str()) {
+            return Err(format!("`{word}` steers the transaction, which is Oncebox's own; leave it out"));
+        }
+    }
     Ok(scanner.done)
+}
+
+/// What begins a statement that begins, ends or marks a transaction.
+const TRANSACTIONS: [&str; 8] = ["abort", "begin", "commit", "end", "release", "rollback", "savepoint", "start"];
+
+/// The word that a statement begins with, behind blanks and comments.
+fn first_word(mut text: &str) -> &str {
+    loop {
+        text = text.trim_start();
+        if text.starts_with("--") {
+            text = text.find('\n').map_or("", |end| &text[end..]);
+        } else if text.starts_with("/*") {
+            text = &text[comment(text).unwrap_or(text.len())..];
+        } else {
+            let end = text.find(|c: char| !c.is_alphanumeric()).unwrap_or(text.len());
+            return &text[..end];
+        }
+    }
 }
 
 /// A statement that is being read.

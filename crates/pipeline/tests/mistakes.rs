@@ -116,6 +116,13 @@ fn each_mistake_is_told_with_its_line_and_what_to_do() {
             "attempts = 0",
             "oncebox.toml:11: `attempts` in `retry`: the first time counts: write at least 1",
         ),
+        ("type = \"payment.received\"", "type = \"\"", "oncebox.toml:14: `type` in [[consumer.on]]: it is empty"),
+        ("topic = \"invoices\"", "topic = \"\"", "oncebox.toml:19: `topic` in `emit`: it is empty"),
+        (
+            "\"update invoices set",
+            "\"/* ; */ Commit; update invoices set",
+            "oncebox.toml:16: element 1 of `sql` in [[consumer.on]]: `Commit` steers the transaction, which is Oncebox's own",
+        ),
         ("first = \"200ms\"", "first = \"6m\"", "oncebox.toml:11: `retry`: `first` is longer than `max`"),
         (
             "  type = \"payment.received\"\n",

@@ -385,3 +385,21 @@ async fn what_the_database_refuses_is_one_cause_for_each_reason() {
         assert!(cause.ends_with(')'), "{cause}");
     }
 }
+
+/// One reading of a window is enough: the others are duplicates, though they say something else.
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_of_one_key_need_agree_only_where_the_file_says() {
+    for mut shop in Shop::all("messages_of_one_key_need_agree_only_where_the_file_says").await {
+        let order = "order_by = \"{invoice.id}\"";
+        let key = "key = \"of:{invoice.id}\"\nfingerprint = [\"invoice\"]";
+        shop.text = shop.text.replace(order, key);
+        let payment = |n: u32| format!(r#"{{"payment_id":{n},"amount":{n},"note":"","invoice":{{"id":7}}}}"#);
+        shop.send(&[("a", &payment(1)), ("b", &payment(2))]).await;
+        let waiting = format!("select cast(count(*) as text) from {}", shop.oncebox_table("queue"));
+        let letters = "select cast(count(*) as text) from NAMEletters";
+        shop.run_until("both are done", async || shop.text(&waiting).await == "0" && shop.text(letters).await == "1")
+            .await;
+        let parked = format!("select cast(count(*) as text) from {}", shop.oncebox_table("parked"));
+        assert_eq!(shop.text(&parked).await, "0", "a duplicate, not a conflict");
+    }
+}

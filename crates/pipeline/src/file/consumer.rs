@@ -23,6 +23,8 @@ pub struct ConsumerSpec {
     pub from: Origin,
     /// What makes two messages the same.
     pub key: KeyStrategy,
+    /// The fields in which two messages with one key must agree; absent, their whole payloads.
+    pub fingerprint: Option<Vec<String>>,
     /// Within what order is kept.
     pub order_by: Option<Template>,
     /// What counts its versions.
@@ -46,6 +48,11 @@ pub struct ConsumerSpec {
 }
 
 impl ConsumerSpec {
+    /// What tells messages with one key apart.
+    pub fn content(&self) -> Content {
+        self.fingerprint.as_ref().map_or_else(Content::default, Content::only)
+    }
+
     /// Whether the two take messages away from each other. Groups of Kafka and durable consumers of NATS are called like the
     /// consumer, unless the file says otherwise, and each of those gets every message.
     pub(super) fn competes_with(&self, other: &Self) -> bool {
@@ -118,6 +125,8 @@ pub(super) fn read(field: &Field<'_>) -> Option<ConsumerSpec> {
     });
     let from = table.required("from").and_then(|from| from.read(Origin::parse));
     let key = table.field("key").map_or(Some(KeyStrategy::MessageId), |key| key.read(read_key));
+    let fingerprint = table.field("fingerprint");
+    let fingerprint = fingerprint.map(|field| field.elements().iter().filter_map(|field| field.text()).collect());
     let template = |name| table.field(name).and_then(|field: Field<'_>| field.read(Template::parse));
     let (order_by, version) = (template("order_by"), template("version"));
     if version.is_some() && table.field("order_by").is_none() {
@@ -143,6 +152,7 @@ pub(super) fn read(field: &Field<'_>) -> Option<ConsumerSpec> {
         name: name?,
         from: from?,
         key: key?,
+        fingerprint,
         order_by,
         version,
         retention,
@@ -221,7 +231,7 @@ fn read_retry(field: &Field<'_>) -> RetrySpec {
 
 fn read_on(field: &Field<'_>) -> Option<On> {
     let table = field.table("[[consumer.on]]")?;
-    let kind = table.required("type").and_then(|kind| kind.text());
+    let kind = table.required("type").and_then(|kind| kind.read(named));
     let sql = read_sql(&table);
     let emit: Vec<Emit> = match table.field("emit") {
         Some(field) => field.elements().iter().filter_map(read_emit).collect(),
@@ -288,10 +298,15 @@ fn read_statements(field: &Field<'_>) -> Vec<Statement> {
     })
 }
 
+/// What must have a name.
+fn named(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(text.to_owned()) }
+}
+
 fn read_emit(field: &Field<'_>) -> Option<Emit> {
     let table = field.table("`emit`")?;
-    let kind = table.required("type").and_then(|kind| kind.text());
-    let topic = table.required("topic").and_then(|topic| topic.read(Text::parse));
+    let kind = table.required("type").and_then(|kind| kind.read(named));
+    let topic = table.required("topic").and_then(|topic| topic.read(|text| Text::parse(&named(text)?)));
     let key = table.field("key").and_then(|key| key.read(Text::parse));
     let payload = table.field("payload").map_or(Some(Shape::Same), |payload| read_shape(&payload));
     table.finish();

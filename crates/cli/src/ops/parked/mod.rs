@@ -165,7 +165,7 @@ fn as_consumer<S: QuarantineStore>(
 ) -> Admin<S> {
     let specs = pipeline.iter().flat_map(|pipeline| &pipeline.consumers);
     let Some(spec) = specs.into_iter().find(|spec| Some(spec.name.as_str()) == consumer) else { return admin };
-    let (key, fingerprinter) = (spec.key.clone(), Fingerprinter::default());
+    let (key, fingerprinter) = (spec.key.clone(), Fingerprinter::new(spec.content()));
     admin = admin.identified_by(move |message| Ok((key.key(message, None)?, fingerprinter.fingerprint(message))));
     if let Some(versioned) = spec.versioned().and_then(Result::ok) {
         admin = admin.versioned_by(versioned);
