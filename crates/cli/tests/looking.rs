@@ -64,6 +64,13 @@ async fn every_look_answers_while_somebody_writes() {
     let unknown = run(folder, &["message", "show", "m1"]).await;
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("nothing is known of message m1"), "{unknown:?}");
 
+    // A table that somebody has dropped is missed, whatever the version says.
+    sqlx::raw_sql("rollback; drop table oncebox_counters").execute(&mut writer).await.unwrap();
+    let gone = run(folder, &["schema", "check"]).await;
+    assert_eq!(gone.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&gone.stdout).contains("some are gone: oncebox_counters"), "{gone:?}");
+    sqlx::raw_sql(held).execute(&mut writer).await.unwrap();
+
     // Who acts waits, and says for whom.
     let by = ["--who", "ada", "--why", "a test"];
     let acts = [&["outbox", "retry", "1"], by.as_slice()].concat();

@@ -138,6 +138,7 @@ pub(crate) struct SchemaQueries {
     /// `None` where the transaction itself keeps others out.
     pub(crate) lock: Option<Query>,
     pub(crate) exists: Query,
+    pub(crate) tables: Query,
     pub(crate) create: Query,
     pub(crate) applied: Query,
     pub(crate) note: Query,

@@ -24,6 +24,12 @@ pub struct Migration {
 }
 
 impl Migration {
+    /// The tables that it makes, without their schema.
+    fn tables(&self) -> impl Iterator<Item = &'static str> {
+        let name = |line: &'static str| line.strip_prefix("create table ")?.split([' ', '(']).next();
+        self.sql.lines().filter_map(name).map(|name| name.rsplit_once('.').map_or(name, |(_, name)| name))
+    }
+
     fn checksum(&self) -> String {
         Sha256::digest(self.sql.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -48,10 +54,12 @@ pub struct SchemaState {
     pub applied: i32,
     /// The newest version that this program knows.
     pub known: i32,
+    /// Tables that were made and are gone.
+    pub missing: Vec<String>,
 }
 
 impl SchemaState {
-    /// Whether everything that this program needs is there.
+    /// Whether every migration that this program needs was applied.
     pub fn is_current(&self) -> bool {
         self.applied >= self.known
     }
@@ -75,9 +83,36 @@ pub(crate) fn print<D: Dialect>(dialect: &D, queries: &SchemaQueries) -> String 
 /// Compares the schema with what this program knows.
 pub(crate) async fn check<D: Dialect>(dialect: &D, queries: &SchemaQueries) -> Result<SchemaState, StoreError> {
     let mut open = dialect.begin(dialect.connect().await?, SHORT_WAIT).await?;
-    let state = state(dialect, queries, D::db(&mut open)).await;
+    let mut state = state(dialect, queries, D::db(&mut open)).await;
+    if let Ok(state) = &mut state
+        && state.applied > 0
+    {
+        match missing(dialect, queries, D::db(&mut open), state.applied).await {
+            Ok(missing) => state.missing = missing,
+            Err(error) => {
+                dialect.rollback(open).await;
+                return Err(error);
+            }
+        }
+    }
     dialect.rollback(open).await;
     state
+}
+
+/// Tables of migrations that were applied, and that are not there.
+async fn missing<D: Dialect>(
+    dialect: &D,
+    queries: &SchemaQueries,
+    db: &mut D::Db,
+    applied: i32,
+) -> Result<Vec<String>, StoreError> {
+    let attempted = "look for the tables";
+    let mut there = Vec::new();
+    for mut row in Call::new(attempted, &queries.tables).value(dialect.schema()).fetch(db).await? {
+        there.push(row.text()?);
+    }
+    let made = D::MIGRATIONS.iter().filter(|migration| migration.version <= applied).flat_map(Migration::tables);
+    Ok(made.filter(|name| !there.iter().any(|there| there == name)).map(str::to_owned).collect())
 }
 
 /// Brings the schema up to date. Safe to call from many processes at once, and again.
@@ -114,7 +149,7 @@ async fn state<D: Dialect>(dialect: &D, queries: &SchemaQueries, db: &mut D::Db)
     let attempted = "read which migrations were applied";
     let known = D::MIGRATIONS.last().map_or(0, |migration| migration.version);
     if Call::new(attempted, &queries.exists).value(dialect.schema()).fetch(db).await?.is_empty() {
-        return Ok(SchemaState { applied: 0, known });
+        return Ok(SchemaState { applied: 0, known, missing: Vec::new() });
     }
     let mut applied = 0;
     for mut row in Call::new(attempted, &queries.applied).fetch(db).await? {
@@ -138,7 +173,7 @@ async fn state<D: Dialect>(dialect: &D, queries: &SchemaQueries, db: &mut D::Db)
         }
         applied = version;
     }
-    Ok(SchemaState { applied, known })
+    Ok(SchemaState { applied, known, missing: Vec::new() })
 }
 
 fn skipped<D: Dialect>(dialect: &D, missing: i32, found: i32) -> StoreError {
@@ -152,7 +187,7 @@ fn wrong<D: Dialect>(dialect: &D, why: String) -> StoreError {
 
 /// The error for a schema that is older than this program.
 pub(crate) fn outdated<D: Dialect>(dialect: &D, state: &SchemaState) -> StoreError {
-    let SchemaState { applied, known } = state;
+    let SchemaState { applied, known, .. } = state;
     let why = match applied {
         0 => "there are none yet; make them with `oncebox schema up`".to_owned(),
         _ => {

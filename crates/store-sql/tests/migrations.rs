@@ -88,6 +88,21 @@ async fn a_check_makes_nothing() {
     assert_eq!(builder.connect().await.unwrap_err().kind(), StoreErrorKind::Configuration);
 }
 
+/// A version says what was made. Somebody may have dropped it since.
+#[tokio::test]
+async fn tables_that_are_gone_are_named() {
+    let place = SqlitePlace::new();
+    let store = place.open().await;
+    assert_eq!(store.schema_check().await.unwrap().missing, Vec::<String>::new());
+    place.run("drop table oncebox_counters; drop table oncebox_parked").await;
+    assert_eq!(store.schema_check().await.unwrap().missing, ["oncebox_parked", "oncebox_counters"]);
+    let Some(place) = PostgresPlace::or_skip("tables_that_are_gone_are_named") else { return };
+    let store = place.open().await;
+    assert_eq!(store.schema_check().await.unwrap().missing, Vec::<String>::new());
+    place.run(&format!("drop table {}.counters", place.schema)).await;
+    assert_eq!(store.schema_check().await.unwrap().missing, ["counters"]);
+}
+
 #[tokio::test]
 async fn a_newer_schema_is_accepted_if_it_begins_as_ours() {
     let place = SqlitePlace::new();

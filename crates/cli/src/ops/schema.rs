@@ -56,10 +56,16 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             builder.schema_check().await?
         }
     };
-    let current = state.is_current();
-    let answer = json!({ "applied": state.applied, "known": state.known, "current": current });
+    let current = state.is_current() && state.missing.is_empty();
+    let answer =
+        json!({ "applied": state.applied, "known": state.known, "missing": state.missing, "current": current });
     args.at.answer(&answer, || match (current, state.applied) {
         (true, applied) => format!("the tables are at version {applied}"),
+        (false, applied) if !state.missing.is_empty() => format!(
+            "the tables are at version {applied}, and some are gone: {}; restore them from a backup, or make them anew, empty, \
+             with the statements of `oncebox schema print`",
+            state.missing.join(", ")
+        ),
         (false, 0) => "there are no tables yet; make them with `oncebox schema up`".to_owned(),
         (false, applied) => {
             let needed = state.known;

@@ -464,6 +464,7 @@ impl Dialect for PostgresDialect {
             schema: SchemaQueries {
                 lock: Some(query(include_str!("../queries/postgres/schema/lock.sql"))),
                 exists: query(include_str!("../queries/postgres/schema/exists.sql")),
+                tables: query(include_str!("../queries/postgres/schema/tables.sql")),
                 create: query(include_str!("../queries/postgres/schema/create.sql")),
                 applied: query(include_str!("../queries/postgres/schema/applied.sql")),
                 note: query(include_str!("../queries/postgres/schema/note.sql")),

@@ -422,6 +422,7 @@ impl Dialect for SqliteDialect {
             schema: SchemaQueries {
                 lock: None,
                 exists: query(include_str!("../queries/sqlite/schema/exists.sql")),
+                tables: query(include_str!("../queries/sqlite/schema/tables.sql")),
                 create: query(include_str!("../queries/sqlite/schema/create.sql")),
                 applied: query(include_str!("../queries/sqlite/schema/applied.sql")),
                 note: query(include_str!("../queries/sqlite/schema/note.sql")),
