@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox_core::{SourceError, SourceErrorKind};
+use oncebox_core::{SinkError, SinkErrorKind, SourceError, SourceErrorKind};
 use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::error::KafkaError;
@@ -30,54 +30,81 @@ pub struct TopicFacts {
 /// Asks the brokers about a topic. `settings` are librdkafka's own, for instance those that say who asks.
 pub async fn inspect(servers: &str, topic: &str, settings: &[(String, String)]) -> Result<TopicFacts, SourceError> {
     let attempted = || format!("look at the topic {topic} on Kafka at {}", Settings::new(servers).servers());
-    let failed = |error: &KafkaError| SourceError::new(error::source_kind(error), attempted(), error::reason(error));
+    match look(servers, topic, settings).await {
+        Ok(Some(facts)) => Ok(facts),
+        Ok(None) => {
+            let reason = "the topic does not exist, or this user may not see it; create it first";
+            Err(SourceError::new(SourceErrorKind::Configuration, attempted(), reason))
+        }
+        Err(Trouble::Ours(name)) => {
+            let reason = format!("the setting {name} is not yours to make");
+            Err(SourceError::new(SourceErrorKind::Configuration, attempted(), reason))
+        }
+        Err(Trouble::Client(error)) => {
+            Err(SourceError::new(error::source_kind(&error), attempted(), error::reason(&error)))
+        }
+        Err(Trouble::Silent(reason)) => Err(SourceError::new(SourceErrorKind::Unavailable, attempted(), reason)),
+    }
+}
+
+/// Asks the brokers about a topic that something is to be published to; `None`: it does not exist, or this user may not see
+/// it. Nothing is published, and no topic is made.
+pub async fn look_for(
+    servers: &str,
+    topic: &str,
+    settings: &[(String, String)],
+) -> Result<Option<TopicFacts>, SinkError> {
+    let attempted = || format!("look for the topic {topic} on Kafka at {}", Settings::new(servers).servers());
+    look(servers, topic, settings).await.map_err(|trouble| match trouble {
+        Trouble::Ours(name) => {
+            let reason = format!("the setting {name} is not yours to make");
+            SinkError::new(SinkErrorKind::Configuration, attempted(), reason)
+        }
+        Trouble::Client(error) => SinkError::new(error::sink_kind(&error), attempted(), error::reason(&error)),
+        Trouble::Silent(reason) => SinkError::new(SinkErrorKind::Unavailable, attempted(), reason),
+    })
+}
+
+/// Why a topic could not be looked at, before it is known who asks.
+enum Trouble {
+    /// A setting that is not the user's to make.
+    Ours(String),
+    Client(KafkaError),
+    Silent(&'static str),
+}
+
+impl From<KafkaError> for Trouble {
+    fn from(error: KafkaError) -> Self {
+        Self::Client(error)
+    }
+}
+
+async fn look(servers: &str, topic: &str, settings: &[(String, String)]) -> Result<Option<TopicFacts>, Trouble> {
     let mut all = Settings::new(servers);
     for (name, value) in settings {
         all.set(name, value);
     }
-    let config = all.client(&[], &[]).map_err(|name| {
-        SourceError::new(
-            SourceErrorKind::Configuration,
-            attempted(),
-            format!("the setting {name} is not yours to make"),
-        )
-    })?;
-    let admin: AdminClient<DefaultClientContext> = config.create().map_err(|error| failed(&error))?;
+    let config = all.client(&[], &[]).map_err(Trouble::Ours)?;
+    let admin: AdminClient<DefaultClientContext> = config.create()?;
     let options = AdminOptions::new().request_timeout(Some(ANSWER_MAX));
-    let described = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
-    let described = described.map_err(|error| failed(&error))?;
+    let described = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await?;
     let config = match described.into_iter().next() {
         // Of a topic that is not there the client answers with no settings at all, and asking on might create it.
-        Some(Ok(config)) if config.entries.is_empty() => {
-            let reason = "the topic does not exist, or this user may not see it; create it first";
-            return Err(SourceError::new(SourceErrorKind::Configuration, attempted(), reason));
-        }
+        Some(Ok(config)) if config.entries.is_empty() => return Ok(None),
         Some(Ok(config)) => config,
-        Some(Err(code)) => return Err(failed(&KafkaError::AdminOp(code))),
-        None => {
-            return Err(SourceError::new(
-                SourceErrorKind::Unavailable,
-                attempted(),
-                "the broker said nothing about it",
-            ));
-        }
+        Some(Err(code)) => return Err(KafkaError::AdminOp(code).into()),
+        None => return Err(Trouble::Silent("the broker said nothing about it")),
     };
     let mut facts = read(&config);
     let name = topic.to_owned();
     let counted = tokio::task::spawn_blocking(move || {
         let metadata = admin.inner().fetch_metadata(Some(&name), ANSWER_MAX)?;
         let partitions = metadata.topics().first().map_or(&[][..], |topic| topic.partitions());
-        Ok((partitions.len(), partitions.first().map_or(0, |partition| partition.replicas().len())))
+        Ok::<_, KafkaError>((partitions.len(), partitions.first().map_or(0, |partition| partition.replicas().len())))
     });
-    match counted.await {
-        Ok(Ok((partitions, replicas))) => {
-            facts.partitions = partitions;
-            facts.replicas = replicas;
-            Ok(facts)
-        }
-        Ok(Err(error)) => Err(failed(&error)),
-        Err(_) => Err(SourceError::new(SourceErrorKind::Unavailable, attempted(), "the look at it was broken off")),
-    }
+    (facts.partitions, facts.replicas) =
+        counted.await.map_err(|_| Trouble::Silent("the look at it was broken off"))??;
+    Ok(Some(facts))
 }
 
 fn read(config: &ConfigResource) -> TopicFacts {

@@ -108,7 +108,7 @@ pub mod sqlite {
 #[cfg(feature = "nats")]
 pub mod nats {
     pub use oncebox_nats::{
-        DiskSync, JetStreamReceipt, JetStreamSink, JetStreamSource, NewConsumer, Server, StreamFacts, inspect,
+        DiskSync, JetStreamReceipt, JetStreamSink, JetStreamSource, NewConsumer, Server, StreamFacts, inspect, look_for,
     };
 }
 

@@ -28,8 +28,11 @@ pub(crate) enum Outlet<S> {
 }
 
 impl<S: QueueStore> Outlet<S> {
-    pub(crate) fn new(to: &Destination, store: &S, pipeline: &Pipeline) -> Result<Self, String> {
-        Ok(match to {
+    /// The sink of a broker; `None`: messages go to queues of the store. An error says why there is none in this build.
+    pub(crate) fn broker(to: &Destination, pipeline: &Pipeline) -> Result<Option<Self>, String> {
+        #[cfg(not(feature = "brokers"))]
+        let _ = pipeline;
+        Ok(Some(match to {
             #[cfg(feature = "brokers")]
             Destination::RabbitMq(url) => Self::RabbitMq(Box::new(Rabbit::new(url).sink())),
             #[cfg(feature = "brokers")]
@@ -43,15 +46,20 @@ impl<S: QueueStore> Outlet<S> {
             Destination::RabbitMq(_) | Destination::Nats(_) | Destination::Kafka(_) => {
                 return Err(crate::feed::NO_BROKERS.to_owned());
             }
-            Destination::Queue => {
-                let ordered = pipeline.consumers.iter().filter(|consumer| consumer.order_by.is_some());
-                let ordered = ordered.filter_map(|consumer| match &consumer.from {
-                    Origin::Queue(name) => Some(name.clone()),
-                    _ => None,
-                });
-                Self::Queues { store: store.clone(), ordered: ordered.collect() }
-            }
-        })
+            Destination::Queue => return Ok(None),
+        }))
+    }
+
+    pub(crate) fn new(to: &Destination, store: &S, pipeline: &Pipeline) -> Result<Self, String> {
+        if let Some(broker) = Self::broker(to, pipeline)? {
+            return Ok(broker);
+        }
+        let ordered = pipeline.consumers.iter().filter(|consumer| consumer.order_by.is_some());
+        let ordered = ordered.filter_map(|consumer| match &consumer.from {
+            Origin::Queue(name) => Some(name.clone()),
+            _ => None,
+        });
+        Ok(Self::Queues { store: store.clone(), ordered: ordered.collect() })
     }
 }
 
