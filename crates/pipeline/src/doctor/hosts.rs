@@ -1,5 +1,7 @@
 //! Connections that others on the way can read.
 
+use oncebox::postgres::Postgres;
+
 use super::finding::{Finding, Severity};
 use crate::file::{Pipeline, StoreAt};
 use crate::place::{Destination, Origin};
@@ -7,11 +9,12 @@ use crate::place::{Destination, Origin};
 /// Brokers and stores on other machines that are spoken to in plain text.
 pub(super) fn plain_text(pipeline: &Pipeline) -> Vec<Finding> {
     let mut found = Vec::new();
+    // The driver knows best where its URL leads. One that can't be read is told where it is opened.
     if let StoreAt::Postgres(url) = &pipeline.store.at
-        && let Some(host) = elsewhere(url)
-        && !["sslmode=require", "sslmode=verify-ca", "sslmode=verify-full"].iter().any(|mode| url.contains(mode))
+        && let Ok(Some(host)) = Postgres::builder(url).host_without_tls()
+        && !is_here(&host)
     {
-        found.push(finding("store", host, "add ?sslmode=verify-full to its URL"));
+        found.push(finding("store", &host, "add ?sslmode=verify-full to its URL"));
     }
     let has_tls = pipeline.kafka.0.iter().any(|(name, value)| {
         name == "security.protocol" && ["ssl", "sasl_ssl"].contains(&value.to_ascii_lowercase().as_str())
@@ -42,7 +45,8 @@ pub(super) fn plain_text(pipeline: &Pipeline) -> Vec<Finding> {
 }
 
 fn open(url: &str, plain: &str, about: &str, fix: &str) -> Option<Finding> {
-    let host = elsewhere(url).filter(|_| url.starts_with(plain))?;
+    // NATS takes several addresses; one that is not encrypted is enough.
+    let host = url.split(',').filter(|url| url.starts_with(plain) || !url.contains("://")).find_map(elsewhere)?;
     Some(finding(about, host, fix))
 }
 
@@ -60,8 +64,14 @@ fn elsewhere(address: &str) -> Option<&str> {
         Some(v6) => v6.split(']').next()?,
         None => place.split(':').next()?,
     };
-    let is_here = host.is_empty() || host == "localhost" || host == "::1" || host.starts_with("127.");
-    (!is_here).then_some(host)
+    (!is_here(host)).then_some(host)
+}
+
+/// Whether a host is this machine. What is not a name may begin like an address: `127.example.com`.
+fn is_here(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let is_loopback = host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    host.is_empty() || host == "localhost" || is_loopback
 }
 
 #[cfg(test)]
@@ -82,6 +92,20 @@ mod tests {
         let said: Vec<&str> = found.iter().map(|one| one.evidence.as_str()).collect();
         assert_eq!(said, ["the connection to db.shop is not encrypted", "the connection to mq.shop is not encrypted"]);
         assert_eq!(plain_text(&pipeline("sqlite://x.db", "kafka://k.shop/t")).len(), 1);
+        assert_eq!(plain_text(&pipeline("sqlite://x.db", "nats://localhost,n.shop/s")).len(), 1);
+    }
+
+    #[test]
+    fn a_host_that_stands_in_a_parameter_is_told() {
+        for (store, host) in [
+            ("postgres:///d?host=db.shop", "db.shop"),
+            ("postgres://localhost/d?hostaddr=10.0.0.7&password=CANARY", "10.0.0.7"),
+            ("postgres://127.example.com/d", "127.example.com"),
+        ] {
+            let found = plain_text(&pipeline(store, "queue:q"));
+            assert_eq!(found.len(), 1, "{store}");
+            assert_eq!(found[0].evidence, format!("the connection to {host} is not encrypted"));
+        }
     }
 
     #[test]
@@ -90,6 +114,9 @@ mod tests {
             ("postgres://u:p@127.0.0.1:5432/d", "nats://localhost/s"),
             ("postgres://u@db.shop/d?sslmode=verify-full", "amqps://u@mq.shop/v/q"),
             ("postgres://u@[::1]:5432/d", "queue:q"),
+            ("postgres:///d?host=/run/postgresql", "queue:q"),
+            ("postgres://db.shop/d?hostaddr=127.0.0.1", "queue:q"),
+            ("postgres:///d?host=db.shop&sslmode=require", "queue:q"),
         ] {
             assert_eq!(plain_text(&pipeline(store, from)), [], "{store} {from}");
         }
