@@ -24,8 +24,8 @@ pub(super) fn plain_text(pipeline: &Pipeline) -> Vec<Finding> {
         let about = format!("consumer {}", spec.name);
         found.extend(match &spec.from {
             Origin::Queue(_) => None,
-            Origin::RabbitMq { url, .. } => open(url, "amqp://", &about, "write amqps:// in its place"),
-            Origin::Nats { url, .. } => open(url, "nats://", &about, "write tls:// in its place"),
+            Origin::RabbitMq { url, .. } => open(url, None, "amqp://", &about, "write amqps:// in its place"),
+            Origin::Nats { url, .. } => open(url, SEVERAL, "nats://", &about, "write tls:// in its place"),
             Origin::Kafka { servers, .. } => {
                 let host = servers.split(',').find_map(|server| elsewhere(server)).filter(|_| !has_tls);
                 host.map(|host| finding(&about, host, kafka_fix))
@@ -33,8 +33,8 @@ pub(super) fn plain_text(pipeline: &Pipeline) -> Vec<Finding> {
         });
     }
     found.extend(match pipeline.relay.as_ref().map(|relay| &relay.to) {
-        Some(Destination::RabbitMq(url)) => open(url, "amqp://", "relay", "write amqps:// in its place"),
-        Some(Destination::Nats(url)) => open(url, "nats://", "relay", "write tls:// in its place"),
+        Some(Destination::RabbitMq(url)) => open(url, None, "amqp://", "relay", "write amqps:// in its place"),
+        Some(Destination::Nats(url)) => open(url, SEVERAL, "nats://", "relay", "write tls:// in its place"),
         Some(Destination::Kafka(servers)) => {
             let host = servers.split(',').find_map(|server| elsewhere(server)).filter(|_| !has_tls);
             host.map(|host| finding("relay", host, kafka_fix))
@@ -44,9 +44,13 @@ pub(super) fn plain_text(pipeline: &Pipeline) -> Vec<Finding> {
     found
 }
 
-fn open(url: &str, plain: &str, about: &str, fix: &str) -> Option<Finding> {
-    // NATS takes several addresses; one that is not encrypted is enough.
-    let host = url.split(',').filter(|url| url.starts_with(plain) || !url.contains("://")).find_map(elsewhere)?;
+/// What NATS has between several addresses. In one of RabbitMQ it may be part of a password.
+const SEVERAL: Option<char> = Some(',');
+
+fn open(url: &str, several: Option<char>, plain: &str, about: &str, fix: &str) -> Option<Finding> {
+    let is_open = |url: &&str| url.starts_with(plain) || !url.contains("://");
+    // One that is not encrypted is enough.
+    let host = url.split(|c| Some(c) == several).filter(is_open).find_map(elsewhere)?;
     Some(finding(about, host, fix))
 }
 
@@ -58,7 +62,7 @@ fn finding(about: &str, host: &str, fix: &str) -> Finding {
 /// The host of an address, if it is not this machine.
 fn elsewhere(address: &str) -> Option<&str> {
     let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
-    let authority = rest.split(['/', '?', ',']).next()?;
+    let authority = rest.split(['/', '?']).next()?;
     let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
     let host = match place.strip_prefix('[') {
         Some(v6) => v6.split(']').next()?,
@@ -92,7 +96,10 @@ mod tests {
         let said: Vec<&str> = found.iter().map(|one| one.evidence.as_str()).collect();
         assert_eq!(said, ["the connection to db.shop is not encrypted", "the connection to mq.shop is not encrypted"]);
         assert_eq!(plain_text(&pipeline("sqlite://x.db", "kafka://k.shop/t")).len(), 1);
-        assert_eq!(plain_text(&pipeline("sqlite://x.db", "nats://localhost,n.shop/s")).len(), 1);
+        for (from, host) in [("nats://localhost,n.shop/s", "n.shop"), ("amqp://u:CAN,ARY@mq.shop/v/q", "mq.shop")] {
+            let found = plain_text(&pipeline("sqlite://x.db", from));
+            assert_eq!(found[0].evidence, format!("the connection to {host} is not encrypted"));
+        }
     }
 
     #[test]
