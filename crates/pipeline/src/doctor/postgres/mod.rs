@@ -18,6 +18,10 @@ pub(super) async fn examine(url: &str, spec: &StoreSpec, found: &mut Vec<Finding
     let schema = spec.schema.as_deref().unwrap_or("oncebox");
     let builder = Postgres::builder(url).schema(schema).migrate(Migrate::Check);
     let looked = builder.schema_check().await.map(|state| (state.applied, state.known));
+    if looked.is_err() && failover::is_replica(url).await {
+        found.push(failover::replica());
+        return None;
+    }
     if !store::has_tables(looked, found) {
         return None;
     }
@@ -42,10 +46,10 @@ pub(super) async fn examine(url: &str, spec: &StoreSpec, found: &mut Vec<Finding
     };
     found.extend(store::indexes(&script, &seen.indexes));
     found.extend(settings::checks(&seen.settings));
-    found.extend(failover::checks(&seen.settings, &seen.standbys));
+    found.extend(failover::behind(&seen.settings, &seen.standbys));
     found.extend(vacuum::checks(&seen.vacuum));
     found.extend(unseen(&seen));
-    (!seen.settings.in_recovery).then_some(opened)
+    Some(opened)
 }
 
 type Opened = (Postgres, Timestamp, sqlx::Result<Seen>);

@@ -10,16 +10,14 @@ pub(super) struct Seen {
     pub(super) fsync: String,
     pub(super) synchronous_commit: String,
     pub(super) full_page_writes: String,
-    /// It follows another server.
-    pub(super) in_recovery: bool,
     /// Who looked, as a grant names them.
     pub(super) user: String,
 }
 
 pub(super) async fn look(db: &mut PgConnection) -> sqlx::Result<Seen> {
     let query = sqlx::query_as(include_str!("../queries/postgres/settings.sql"));
-    let (fsync, synchronous_commit, full_page_writes, in_recovery, user) = query.fetch_one(db).await?;
-    Ok(Seen { fsync, synchronous_commit, full_page_writes, in_recovery, user })
+    let (fsync, synchronous_commit, full_page_writes, user) = query.fetch_one(db).await?;
+    Ok(Seen { fsync, synchronous_commit, full_page_writes, user })
 }
 
 pub(super) fn checks(seen: &Seen) -> impl Iterator<Item = Finding> {
@@ -55,7 +53,7 @@ pub(super) mod tests {
     pub(crate) fn sound() -> Seen {
         let on = || "on".to_owned();
         let user = "app".to_owned();
-        Seen { fsync: on(), synchronous_commit: on(), full_page_writes: on(), in_recovery: false, user }
+        Seen { fsync: on(), synchronous_commit: on(), full_page_writes: on(), user }
     }
 
     #[test]

@@ -206,4 +206,33 @@ pub(super) mod tests {
         sqlx::raw_sql(sql(format!("drop database {name}"))).execute(&mut server).await.unwrap();
         sqlx::raw_sql(sql(format!("drop role {name}"))).execute(&mut server).await.unwrap();
     }
+
+    /// It outlives the session that made it.
+    #[tokio::test]
+    async fn a_prepared_transaction_is_seen() {
+        use sqlx::Connection as _;
+        let test = "doctor::postgres::a_prepared_transaction_is_seen";
+        let Ok(url) = std::env::var("ONCEBOX_TEST_POSTGRES_URL") else { return oncebox_testkit::skipped(test) };
+        let mut server = PgConnection::connect(&url).await.unwrap();
+        let max: String = sqlx::query_scalar("select current_setting('max_prepared_transactions')")
+            .fetch_one(&mut server)
+            .await
+            .unwrap();
+        if max == "0" {
+            return oncebox_testkit::skipped(test);
+        }
+        let name = format!("prepared{}", oncebox::Clock::id(&oncebox::SystemClock).simple());
+        let sql = |sql: String| sqlx::AssertSqlSafe(sql);
+        sqlx::raw_sql(sql(format!("create database {name}"))).execute(&mut server).await.unwrap();
+        let mut db = PgConnection::connect(&format!("{}/{name}", url.rsplit_once('/').unwrap().0)).await.unwrap();
+        assert_eq!(look(&mut db, "oncebox").await.unwrap().prepared, 0);
+        for one in ["begin".to_owned(), "create table t ()".to_owned(), format!("prepare transaction '{name}'")] {
+            sqlx::raw_sql(sql(one)).execute(&mut db).await.unwrap();
+        }
+        let seen = async || look(&mut db, "oncebox").await.unwrap().prepared >= 1;
+        oncebox_testkit::eventually("it is there for a second", seen).await;
+        sqlx::raw_sql(sql(format!("rollback prepared '{name}'"))).execute(&mut db).await.unwrap();
+        db.close().await.unwrap();
+        sqlx::raw_sql(sql(format!("drop database {name}"))).execute(&mut server).await.unwrap();
+    }
 }
