@@ -59,9 +59,9 @@ fn named(pipeline: &Pipeline) -> BTreeMap<String, BTreeSet<&str>> {
 /// Queues are made when they are needed, if they can be called so.
 fn queues(pipeline: &Pipeline) -> Vec<Finding> {
     let wrong = named(pipeline).into_iter().filter_map(|(topic, by)| {
-        let error = oncebox::ConsumerName::new(&topic).err()?;
-        let fix = "give the queue 1 to 100 visible ASCII characters, and not `*`";
-        Some(finding(Severity::Error, &topic, &by, &format!("{error}: its rows are set aside"), fix))
+        oncebox::ConsumerName::new(&topic).err()?;
+        let fix = "give the queue a name of 1 to 100 visible ASCII characters that is not `*`";
+        Some(finding(Severity::Error, &topic, &by, "no queue can be called so, and its rows are set aside", fix))
     });
     wrong.collect()
 }
