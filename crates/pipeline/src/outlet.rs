@@ -28,26 +28,29 @@ pub(crate) enum Outlet<S> {
 }
 
 impl<S: QueueStore> Outlet<S> {
-    /// The sink of a broker; `None`: messages go to queues of the store. An error says why there is none in this build.
+    /// The sink of a broker; `None`: messages go to queues of the store.
+    #[cfg(feature = "brokers")]
     pub(crate) fn broker(to: &Destination, pipeline: &Pipeline) -> Result<Option<Self>, String> {
-        #[cfg(not(feature = "brokers"))]
-        let _ = pipeline;
-        Ok(Some(match to {
-            #[cfg(feature = "brokers")]
-            Destination::RabbitMq(url) => Self::RabbitMq(Box::new(Rabbit::new(url).sink())),
-            #[cfg(feature = "brokers")]
-            Destination::Nats(url) => Self::Nats(Box::new(JetStreamSink::new(url.as_str()))),
-            #[cfg(feature = "brokers")]
+        Ok(match to {
+            Destination::RabbitMq(url) => Some(Self::RabbitMq(Box::new(Rabbit::new(url).sink()))),
+            Destination::Nats(url) => Some(Self::Nats(Box::new(JetStreamSink::new(url.as_str())))),
             Destination::Kafka(servers) => {
                 let set = |sink: KafkaSink, (name, value): &(String, String)| sink.setting(name, value);
-                Self::Kafka(Box::new(pipeline.kafka.0.iter().fold(KafkaSink::new(servers), set)))
+                Some(Self::Kafka(Box::new(pipeline.kafka.0.iter().fold(KafkaSink::new(servers), set))))
             }
-            #[cfg(not(feature = "brokers"))]
+            Destination::Queue => None,
+        })
+    }
+
+    /// This build publishes to no broker.
+    #[cfg(not(feature = "brokers"))]
+    pub(crate) fn broker(to: &Destination, _: &Pipeline) -> Result<Option<Self>, String> {
+        match to {
             Destination::RabbitMq(_) | Destination::Nats(_) | Destination::Kafka(_) => {
-                return Err(crate::feed::NO_BROKERS.to_owned());
+                Err(crate::feed::NO_BROKERS.to_owned())
             }
-            Destination::Queue => return Ok(None),
-        }))
+            Destination::Queue => Ok(None),
+        }
     }
 
     pub(crate) fn new(to: &Destination, store: &S, pipeline: &Pipeline) -> Result<Self, String> {

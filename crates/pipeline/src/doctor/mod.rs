@@ -8,7 +8,7 @@
 //! | `store` | schema, clock, indexes |
 //! | `postgres`, `sqlite` | durability, bloat, transactions that stay open |
 //! | `brokers`, `nats`, `rabbitmq` | topics, streams, queues, offsets |
-//! | `relay` | the broker that is published to, and the topics there |
+//! | `relay`, `topics` | the broker that is published to, and what is emitted to there |
 //! | `handlers` | what was counted: handlers against leases, keys that clash |
 //! | `promise` | what each consumer can promise |
 //!
@@ -30,6 +30,8 @@ mod relay;
 mod sqlite;
 mod store;
 mod text;
+#[cfg(feature = "brokers")]
+mod topics;
 
 use oncebox::Guarantee;
 

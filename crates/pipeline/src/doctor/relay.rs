@@ -1,17 +1,16 @@
-//! The broker that the relay publishes to, and the topics there that the file names.
+//! The broker that the relay publishes to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use oncebox::sqlite::Sqlite;
-use oncebox::{Sink as _, SinkError, SinkErrorKind};
+use oncebox::{Sink as _, SinkError};
 
 use super::brokers::advised;
 use super::finding::{Finding, Severity};
 use crate::file::{Pipeline, RelaySpec};
 use crate::outlet::Outlet;
-use crate::place::Destination;
 
-const ABOUT: &str = "relay";
+pub(super) const ABOUT: &str = "relay";
 
 /// What the relay would find. Nothing is published.
 pub(super) async fn look(pipeline: &Pipeline) -> Vec<Finding> {
@@ -25,7 +24,10 @@ pub(super) async fn look(pipeline: &Pipeline) -> Vec<Finding> {
             outlet.close().await;
             match opened {
                 Err(error) => vec![unreachable(&error)],
-                Ok(()) => topics(pipeline, &spec.to).await,
+                #[cfg(feature = "brokers")]
+                Ok(()) => super::topics::look(pipeline, &spec.to).await,
+                #[cfg(not(feature = "brokers"))]
+                Ok(()) => Vec::new(),
             }
         }
     }
@@ -46,7 +48,7 @@ fn unreachable(error: &SinkError) -> Finding {
 
 /// The topics that the file names in full, each with the consumers that emit to it. What depends on a message is seen when
 /// it comes.
-fn named(pipeline: &Pipeline) -> BTreeMap<String, BTreeSet<&str>> {
+pub(super) fn named(pipeline: &Pipeline) -> BTreeMap<String, BTreeSet<&str>> {
     let mut named: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for spec in &pipeline.consumers {
         for topic in spec.on.iter().flat_map(|on| &on.emit).filter_map(|emit| emit.topic.literal()) {
@@ -66,95 +68,11 @@ fn queues(pipeline: &Pipeline) -> Vec<Finding> {
     wrong.collect()
 }
 
-fn finding(severity: Severity, topic: &str, by: &BTreeSet<&str>, so: &str, fix: &str) -> Finding {
+pub(super) fn finding(severity: Severity, topic: &str, by: &BTreeSet<&str>, so: &str, fix: &str) -> Finding {
     let by: Vec<&str> = by.iter().copied().collect();
     let (noun, verb) = if by.len() == 1 { ("consumer", "emits") } else { ("consumers", "emit") };
     let evidence = format!("{noun} {} {verb} to `{topic}`: {so}", by.join(", "));
     Finding::new("relay.topic", severity, ABOUT, evidence, fix)
-}
-
-/// Why a topic could not be looked at. A broker that was there a moment ago and says nothing of it may not have been
-/// asked by the right user.
-fn unseen(topic: &str, by: &BTreeSet<&str>, error: &SinkError) -> Finding {
-    let (reason, advice) = advised(error.reason());
-    match error.kind() {
-        SinkErrorKind::Refused => {
-            let so = format!("{reason}: its rows are set aside");
-            finding(Severity::Error, topic, by, &so, "correct `topic`")
-        }
-        SinkErrorKind::Configuration => {
-            let so = format!("{reason}: its rows wait in the outbox");
-            finding(Severity::Error, topic, by, &so, advice)
-        }
-        _ => {
-            let so = format!("nobody can tell whether it is there ({reason})");
-            let fix = "let the user of the relay ask for it, or look yourself";
-            finding(Severity::Note, topic, by, &so, fix)
-        }
-    }
-}
-
-#[cfg(not(feature = "brokers"))]
-async fn topics(_: &Pipeline, _: &Destination) -> Vec<Finding> {
-    Vec::new()
-}
-
-#[cfg(feature = "brokers")]
-async fn topics(pipeline: &Pipeline, to: &Destination) -> Vec<Finding> {
-    let mut found = Vec::new();
-    for (topic, by) in named(pipeline) {
-        let looked = match to {
-            Destination::RabbitMq(url) => rabbitmq(url, &topic, &by).await,
-            Destination::Nats(url) => nats(url, &topic, &by).await,
-            Destination::Kafka(servers) => kafka(servers, &topic, &by, pipeline).await,
-            Destination::Queue => Ok(Vec::new()),
-        };
-        // Several topics may lead to one stream or queue.
-        for one in looked.unwrap_or_else(|error| vec![unseen(&topic, &by, &error)]) {
-            if !found.contains(&one) {
-                found.push(one);
-            }
-        }
-    }
-    found
-}
-
-/// Rows whose topic is not there.
-#[cfg(feature = "brokers")]
-fn missing(topic: &str, by: &BTreeSet<&str>, what: &str) -> Finding {
-    let so = format!("there is no {what}, and its rows wait in the outbox");
-    finding(Severity::Error, topic, by, &so, "create it, or correct `topic`")
-}
-
-#[cfg(feature = "brokers")]
-async fn rabbitmq(url: &str, topic: &str, by: &BTreeSet<&str>) -> Result<Vec<Finding>, SinkError> {
-    use oncebox::rabbitmq::{Rabbit, Target, look_for};
-    Ok(match look_for(&Rabbit::new(url), topic).await? {
-        (what, Target::Missing) => vec![missing(topic, by, &what)],
-        (_, Target::Queue(facts)) => super::rabbitmq::kept(ABOUT, topic.trim_start_matches('/'), &facts),
-        _ => Vec::new(),
-    })
-}
-
-#[cfg(feature = "brokers")]
-async fn nats(url: &str, topic: &str, by: &BTreeSet<&str>) -> Result<Vec<Finding>, SinkError> {
-    Ok(match oncebox::nats::look_for(url, topic).await? {
-        None => vec![missing(topic, by, "stream that takes it")],
-        Some(facts) => super::nats::kept(&format!("{ABOUT}, stream {}", facts.name), &facts),
-    })
-}
-
-#[cfg(feature = "brokers")]
-async fn kafka(
-    servers: &str,
-    topic: &str,
-    by: &BTreeSet<&str>,
-    pipeline: &Pipeline,
-) -> Result<Vec<Finding>, SinkError> {
-    Ok(match oncebox::kafka::look_for(servers, topic, &pipeline.kafka.0).await? {
-        None => vec![missing(topic, by, "such topic, or this user may not see it")],
-        Some(facts) => super::brokers::replicas(&format!("{ABOUT}, topic {topic}"), &facts).into_iter().collect(),
-    })
 }
 
 #[cfg(test)]
@@ -186,17 +104,5 @@ mod tests {
         let found = look(&pipeline("queue:", ["paid", "*"])).await;
         assert_eq!((found.len(), found[0].check, found[0].severity), (1, "relay.topic", Severity::Error));
         assert!(found[0].evidence.starts_with("consumer b emits to `*`: "), "{found:?}");
-    }
-
-    /// What the relay does with its rows is what its sink's errors say.
-    #[test]
-    fn a_topic_that_can_t_be_looked_at_is_judged_by_its_error() {
-        let judged = |kind| unseen("t", &["a", "b"].into(), &SinkError::new(kind, "look", "it is so; mend it"));
-        let (refused, wrong, away) =
-            (judged(SinkErrorKind::Refused), judged(SinkErrorKind::Configuration), judged(SinkErrorKind::Unavailable));
-        assert_eq!(refused.evidence, "consumers a, b emit to `t`: it is so: its rows are set aside");
-        assert_eq!((wrong.severity, wrong.fix.as_str()), (Severity::Error, "mend it"));
-        assert!(wrong.evidence.ends_with("it is so: its rows wait in the outbox"), "{wrong:?}");
-        assert_eq!(away.severity, Severity::Note);
     }
 }
