@@ -5,7 +5,7 @@ use std::time::Duration;
 use oncebox_core::{SinkError, SinkErrorKind, SourceError, SourceErrorKind};
 use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use crate::error;
 use crate::settings::Settings;
@@ -47,15 +47,33 @@ pub async fn inspect(servers: &str, topic: &str, settings: &[(String, String)]) 
     }
 }
 
-/// Asks the brokers about a topic that something is to be published to; `None`: it does not exist, or this user may not see
-/// it. Nothing is published, and no topic is made.
-pub async fn look_for(
-    servers: &str,
-    topic: &str,
-    settings: &[(String, String)],
-) -> Result<Option<TopicFacts>, SinkError> {
+/// What is at a topic that something is to be published to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Target {
+    /// The topic.
+    Topic(TopicFacts),
+    /// Nothing yet: the brokers make it with the first message, as they make all (`auto.create.topics.enable`).
+    MadeAtFirst,
+    /// Nothing, or nothing that this user may see.
+    Missing,
+    /// This user may not ask, which does not mean that it may not publish.
+    Unseen,
+}
+
+/// Asks the brokers about a topic that something is to be published to. Nothing is published, and no topic is made.
+pub async fn look_for(servers: &str, topic: &str, settings: &[(String, String)]) -> Result<Target, SinkError> {
     let attempted = || format!("look for the topic {topic} on Kafka at {}", Settings::new(servers).servers());
-    look(servers, topic, settings).await.map_err(|trouble| match trouble {
+    let looked = async {
+        Ok(match look(servers, topic, settings).await {
+            Ok(Some(facts)) => Target::Topic(facts),
+            Ok(None) if are_made(servers, settings).await? => Target::MadeAtFirst,
+            Ok(None) => Target::Missing,
+            Err(Trouble::Client(KafkaError::AdminOp(RDKafkaErrorCode::TopicAuthorizationFailed))) => Target::Unseen,
+            Err(trouble) => return Err(trouble),
+        })
+    };
+    looked.await.map_err(|trouble| match trouble {
         Trouble::Ours(name) => {
             let reason = format!("the setting {name} is not yours to make");
             SinkError::new(SinkErrorKind::Configuration, attempted(), reason)
@@ -79,13 +97,38 @@ impl From<KafkaError> for Trouble {
     }
 }
 
-async fn look(servers: &str, topic: &str, settings: &[(String, String)]) -> Result<Option<TopicFacts>, Trouble> {
+type Admin = AdminClient<DefaultClientContext>;
+
+fn admin(servers: &str, settings: &[(String, String)]) -> Result<Admin, Trouble> {
     let mut all = Settings::new(servers);
     for (name, value) in settings {
         all.set(name, value);
     }
-    let config = all.client(&[], &[]).map_err(Trouble::Ours)?;
-    let admin: AdminClient<DefaultClientContext> = config.create()?;
+    Ok(all.client(&[], &[]).map_err(Trouble::Ours)?.create()?)
+}
+
+/// Whether the first message makes its topic. Brokers that do not say so do not.
+async fn are_made(servers: &str, settings: &[(String, String)]) -> Result<bool, Trouble> {
+    let admin = admin(servers, settings)?;
+    let asked = tokio::task::spawn_blocking(move || {
+        let metadata = admin.inner().fetch_metadata(None, ANSWER_MAX)?;
+        Ok::<_, KafkaError>((metadata.brokers().first().map(|broker| broker.id()), admin))
+    });
+    let (Some(broker), admin) = asked.await.map_err(|_| Trouble::Silent("the look at it was broken off"))?? else {
+        return Ok(false);
+    };
+    let options = AdminOptions::new().request_timeout(Some(ANSWER_MAX));
+    let described = admin.describe_configs([&ResourceSpecifier::Broker(broker)], &options).await?;
+    Ok(described.iter().flatten().any(makes_topics))
+}
+
+fn makes_topics(config: &ConfigResource) -> bool {
+    let value = config.get("auto.create.topics.enable").and_then(|entry| entry.value.as_deref());
+    value == Some("true")
+}
+
+async fn look(servers: &str, topic: &str, settings: &[(String, String)]) -> Result<Option<TopicFacts>, Trouble> {
+    let admin = admin(servers, settings)?;
     let options = AdminOptions::new().request_timeout(Some(ANSWER_MAX));
     let described = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await?;
     let config = match described.into_iter().next() {
@@ -114,4 +157,29 @@ fn read(config: &ConfigResource) -> TopicFacts {
     let retention = millis.filter(|_| deletes).and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
     let in_sync_min = value("min.insync.replicas").and_then(|text| text.parse().ok());
     TopicFacts { retention, in_sync_min, ..TopicFacts::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdkafka::admin::{ConfigEntry, ConfigSource, OwnedResourceSpecifier};
+
+    use super::*;
+
+    #[test]
+    fn brokers_that_make_topics_say_so() {
+        let config = |name: &str, value: &str| ConfigResource {
+            specifier: OwnedResourceSpecifier::Broker(1),
+            entries: vec![ConfigEntry {
+                name: name.to_owned(),
+                value: Some(value.to_owned()),
+                source: ConfigSource::Default,
+                is_read_only: true,
+                is_default: true,
+                is_sensitive: false,
+            }],
+        };
+        assert!(makes_topics(&config("auto.create.topics.enable", "true")));
+        assert!(!makes_topics(&config("auto.create.topics.enable", "false")));
+        assert!(!makes_topics(&config("delete.topic.enable", "true")));
+    }
 }

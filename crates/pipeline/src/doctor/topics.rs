@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use oncebox::{SinkError, SinkErrorKind};
 
-use super::brokers::advised;
 use super::finding::{Finding, Severity};
 use super::relay::{ABOUT, finding, named};
 use crate::file::Pipeline;
@@ -52,22 +51,34 @@ async fn nats(url: &str, topic: &str, by: &BTreeSet<&str>) -> Result<Vec<Finding
     })
 }
 
+/// A name that was misspelt is made as well, and one broker that has a topic of one replica loses it.
+fn made_at_first(topic: &str, by: &BTreeSet<&str>) -> Finding {
+    let so = "there is no such topic, and the brokers make it with the first message, with their own settings";
+    let fix = "create it as it should be, or correct `topic`";
+    finding(Severity::Warning, topic, by, so, fix)
+}
+
 async fn kafka(
     servers: &str,
     topic: &str,
     by: &BTreeSet<&str>,
     pipeline: &Pipeline,
 ) -> Result<Vec<Finding>, SinkError> {
-    Ok(match oncebox::kafka::look_for(servers, topic, &pipeline.kafka.0).await? {
-        None => vec![missing(topic, by, "such topic, or this user may not see it")],
-        Some(facts) => super::brokers::replicas(&format!("{ABOUT}, topic {topic}"), &facts).into_iter().collect(),
+    use oncebox::kafka::{Target, look_for};
+    Ok(match look_for(servers, topic, &pipeline.kafka.0).await? {
+        Target::MadeAtFirst => vec![made_at_first(topic, by)],
+        Target::Topic(facts) => {
+            super::brokers::replicas(&format!("{ABOUT}, topic {topic}"), &facts).into_iter().collect()
+        }
+        Target::Unseen => vec![unknown(topic, by, "this user may not ask")],
+        _ => vec![missing(topic, by, "such topic, or this user may not see it")],
     })
 }
 
-/// Why a topic could not be looked at. A broker that was there a moment ago and says nothing of it may not have been
-/// asked by the right user.
+/// Why a topic could not be looked at.
 fn unseen(topic: &str, by: &BTreeSet<&str>, error: &SinkError) -> Finding {
-    let (reason, advice) = advised(error.reason());
+    let (reason, advice) =
+        error.reason().rsplit_once("; ").unwrap_or((error.reason(), "create it, or correct `topic`"));
     match error.kind() {
         SinkErrorKind::Refused => {
             let so = format!("{reason}: its rows are set aside");
@@ -77,12 +88,14 @@ fn unseen(topic: &str, by: &BTreeSet<&str>, error: &SinkError) -> Finding {
             let so = format!("{reason}: its rows wait in the outbox");
             finding(Severity::Error, topic, by, &so, advice)
         }
-        _ => {
-            let so = format!("nobody can tell whether it is there ({reason})");
-            let fix = "let the user of the relay ask for it, or look yourself";
-            finding(Severity::Note, topic, by, &so, fix)
-        }
+        // A broker that was there a moment ago and says nothing of it may not have been asked by the right user.
+        _ => unknown(topic, by, reason),
     }
+}
+
+fn unknown(topic: &str, by: &BTreeSet<&str>, reason: &str) -> Finding {
+    let so = format!("nobody can tell whether it is there ({reason})");
+    finding(Severity::Note, topic, by, &so, "let the user of the relay ask for it, or look yourself")
 }
 
 #[cfg(test)]
