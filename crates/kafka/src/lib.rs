@@ -42,7 +42,7 @@ mod settings;
 pub mod sink;
 pub mod source;
 
-pub use inspect::{TopicFacts, inspect};
+pub use inspect::{Target, TopicFacts, inspect, look_for};
 pub use sink::KafkaSink;
 
 pub use source::{KafkaReceipt, KafkaSource, OffsetsInStore, Start};

@@ -167,4 +167,4 @@ fn api(error: &jetstream::Error, if_missing: &str) -> Trouble {
     }
 }
 
-const NO_ANSWER: &str = "JetStream does not answer; is it enabled for this account?";
+pub(crate) const NO_ANSWER: &str = "JetStream does not answer; is it enabled for this account?";

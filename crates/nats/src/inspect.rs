@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{FromConsumer as _, pull};
-use async_nats::jetstream::stream::StorageType;
-use oncebox_core::SourceError;
+use async_nats::jetstream::context::GetStreamByNameErrorKind;
+use async_nats::jetstream::stream::{Info, StorageType};
+use oncebox_core::{SinkError, SinkErrorKind, SourceError};
 
-use crate::error;
+use crate::error::{self, Trouble};
 use crate::link::Link;
 use crate::server::Server;
 use crate::settings::Settings;
+use crate::sink::check_subject;
 
 /// How long a server has to tell its settings. One whose user may not ask is silent, or says at once that nobody listens.
 const SETTINGS_MAX: Duration = Duration::from_secs(1);
@@ -18,6 +20,8 @@ const SETTINGS_MAX: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamFacts {
+    /// Its name.
+    pub name: String,
     /// How long messages stay; `None`: until something else removes them.
     pub max_age: Option<Duration>,
     /// How many servers keep it.
@@ -59,14 +63,7 @@ pub async fn inspect(
     let link = Link::open(&server).await.map_err(|trouble| trouble.in_source(attempted()))?;
     let found = link.context.get_stream(stream).await;
     let found = found.map_err(|error| error::stream(&error.kind()).in_source(attempted()))?;
-    let config = &found.cached_info().config;
-    let mut facts = StreamFacts {
-        max_age: (!config.max_age.is_zero()).then_some(config.max_age),
-        replicas: config.num_replicas,
-        in_memory: config.storage == StorageType::Memory,
-        sync: sync(&link).await,
-        ..StreamFacts::default()
-    };
+    let mut facts = facts(&link, found.cached_info()).await;
     if let Ok(consumer) = found.consumer_info(durable).await {
         facts.ack_wait = Some(consumer.config.ack_wait);
         facts.refused = match pull::Config::try_from_consumer_config(consumer.config.clone()) {
@@ -77,6 +74,41 @@ pub async fn inspect(
     }
     link.close().await;
     Ok(facts)
+}
+
+/// Asks the server about the stream that takes what is published to `subject`; `None`: none does, and what is published there
+/// is not confirmed. Nothing is published.
+pub async fn look_for(server: impl Into<Server>, subject: &str) -> Result<Option<StreamFacts>, SinkError> {
+    let server = server.into();
+    let attempted = || format!("look for the stream of {subject} on NATS at {server}");
+    check_subject(subject).map_err(|why| SinkError::new(SinkErrorKind::Refused, attempted(), why))?;
+    let link = Link::open(&server).await.map_err(|trouble| trouble.in_sink(attempted()))?;
+    let found = look(&link, subject).await;
+    link.close().await;
+    found.map_err(|trouble| trouble.in_sink(attempted()))
+}
+
+async fn look(link: &Link, subject: &str) -> Result<Option<StreamFacts>, Trouble> {
+    let name = match link.context.stream_by_subject(subject).await {
+        Ok(name) => name,
+        Err(error) if error.kind() == GetStreamByNameErrorKind::NotFound => return Ok(None),
+        Err(_) => return Err(Trouble::later(error::NO_ANSWER)),
+    };
+    let stream = link.context.get_stream(&name).await.map_err(|error| error::stream(&error.kind()))?;
+    Ok(Some(facts(link, stream.cached_info()).await))
+}
+
+/// What a stream is like, whoever reads it.
+async fn facts(link: &Link, info: &Info) -> StreamFacts {
+    let config = &info.config;
+    StreamFacts {
+        name: config.name.clone(),
+        max_age: (!config.max_age.is_zero()).then_some(config.max_age),
+        replicas: config.num_replicas,
+        in_memory: config.storage == StorageType::Memory,
+        sync: sync(link).await,
+        ..StreamFacts::default()
+    }
 }
 
 /// Asks the server that we are connected to for its settings, as its monitors do.

@@ -47,7 +47,7 @@ mod settings;
 mod sink;
 mod source;
 
-pub use inspect::{DiskSync, StreamFacts, inspect};
+pub use inspect::{DiskSync, StreamFacts, inspect, look_for};
 pub use receipt::JetStreamReceipt;
 pub use server::Server;
 pub use settings::NewConsumer;

@@ -295,7 +295,7 @@ fn failed(open: &Open, error: &PublishError, outgoing: &Outgoing, bytes: usize) 
 }
 
 /// What the server, or a stream, would take for something else than one subject.
-fn check_subject(subject: &str) -> Result<(), &'static str> {
+pub(crate) fn check_subject(subject: &str) -> Result<(), &'static str> {
     if subject.split('.').any(str::is_empty) {
         return Err("its subject is empty or has an empty part");
     }

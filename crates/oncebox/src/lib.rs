@@ -87,7 +87,7 @@ pub use oncebox_kafka as kafka;
 pub mod postgres {
     pub use oncebox_store_sql::dialect::PostgresDialect;
     pub use oncebox_store_sql::{
-        ConsumerInbox, Emitter, InsertOnce, InsertOnceError, Migrate, Once, Postgres, PostgresBuilder,
+        ConsumerInbox, Emitter, InsertOnce, InsertOnceError, Migrate, Once, Postgres, PostgresBuilder, SchemaState,
     };
 }
 
@@ -100,7 +100,7 @@ pub use oncebox_rabbitmq as rabbitmq;
 pub mod sqlite {
     pub use oncebox_store_sql::dialect::SqliteDialect;
     pub use oncebox_store_sql::{
-        ConsumerInbox, Emitter, InsertOnce, InsertOnceError, Migrate, Once, Sqlite, SqliteBuilder,
+        ConsumerInbox, Emitter, InsertOnce, InsertOnceError, Migrate, Once, SchemaState, Sqlite, SqliteBuilder,
     };
 }
 
@@ -108,7 +108,7 @@ pub mod sqlite {
 #[cfg(feature = "nats")]
 pub mod nats {
     pub use oncebox_nats::{
-        DiskSync, JetStreamReceipt, JetStreamSink, JetStreamSource, NewConsumer, Server, StreamFacts, inspect,
+        DiskSync, JetStreamReceipt, JetStreamSink, JetStreamSource, NewConsumer, Server, StreamFacts, inspect, look_for,
     };
 }
 

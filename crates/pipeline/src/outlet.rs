@@ -28,9 +28,34 @@ pub(crate) enum Outlet<S> {
 }
 
 impl<S: QueueStore> Outlet<S> {
+    /// The sink of a broker, which needs no store; `None`: messages go to queues of the store.
+    #[cfg(feature = "brokers")]
+    pub(crate) fn broker(to: &Destination, kafka: &KafkaSettings) -> Result<Option<Self>, String> {
+        Ok(match to {
+            Destination::RabbitMq(url) => Some(Self::RabbitMq(Box::new(Rabbit::new(url).sink()))),
+            Destination::Nats(url) => Some(Self::Nats(Box::new(JetStreamSink::new(url.as_str())))),
+            Destination::Kafka(servers) => {
+                let set = |sink: KafkaSink, (name, value): &(String, String)| sink.setting(name, value);
+                Some(Self::Kafka(Box::new(kafka.0.iter().fold(KafkaSink::new(servers), set))))
+            }
+            Destination::Queue => None,
+        })
+    }
+
+    /// This build publishes to no broker.
+    #[cfg(not(feature = "brokers"))]
+    pub(crate) fn broker(to: &Destination, _: &KafkaSettings) -> Result<Option<Self>, String> {
+        match to {
+            Destination::RabbitMq(_) | Destination::Nats(_) | Destination::Kafka(_) => {
+                Err(crate::feed::NO_BROKERS.to_owned())
+            }
+            Destination::Queue => Ok(None),
+        }
+    }
+
     pub(crate) fn new(to: &Destination, store: &S, pipeline: &Pipeline) -> Result<Self, String> {
-        if *to != Destination::Queue {
-            return Self::of_broker(to, &pipeline.kafka);
+        if let Some(broker) = Self::broker(to, &pipeline.kafka)? {
+            return Ok(broker);
         }
         let ordered = pipeline.consumers.iter().filter(|consumer| consumer.order_by.is_some());
         let ordered = ordered.filter_map(|consumer| match &consumer.from {
@@ -38,27 +63,6 @@ impl<S: QueueStore> Outlet<S> {
             _ => None,
         });
         Ok(Self::Queues { store: store.clone(), ordered: ordered.collect() })
-    }
-
-    /// One that needs no store.
-    #[cfg_attr(not(feature = "brokers"), allow(unused_variables, reason = "there is no Kafka to set"))]
-    pub(crate) fn of_broker(to: &Destination, kafka: &KafkaSettings) -> Result<Self, String> {
-        Ok(match to {
-            #[cfg(feature = "brokers")]
-            Destination::RabbitMq(url) => Self::RabbitMq(Box::new(Rabbit::new(url).sink())),
-            #[cfg(feature = "brokers")]
-            Destination::Nats(url) => Self::Nats(Box::new(JetStreamSink::new(url.as_str()))),
-            #[cfg(feature = "brokers")]
-            Destination::Kafka(servers) => {
-                let set = |sink: KafkaSink, (name, value): &(String, String)| sink.setting(name, value);
-                Self::Kafka(Box::new(kafka.0.iter().fold(KafkaSink::new(servers), set)))
-            }
-            #[cfg(not(feature = "brokers"))]
-            Destination::RabbitMq(_) | Destination::Nats(_) | Destination::Kafka(_) => {
-                return Err(crate::feed::NO_BROKERS.to_owned());
-            }
-            Destination::Queue => return Err("a queue is in a store, and none is named".to_owned()),
-        })
     }
 }
 

@@ -72,7 +72,9 @@ pub async fn send(
         },
         None => {
             let kafka = pipeline.map(|pipeline| pipeline.kafka.clone()).unwrap_or_default();
-            publish(Outlet::<Sqlite>::of_broker(&destination, &kafka), to, pipeline, messages, told).await
+            let no_store = || "a queue is in a store, and none is named".to_owned();
+            let outlet = Outlet::<Sqlite>::broker(&destination, &kafka).and_then(|broker| broker.ok_or_else(no_store));
+            publish(outlet, to, pipeline, messages, told).await
         }
     }
 }

@@ -51,6 +51,16 @@ impl Text {
         Ok(Self(pieces))
     }
 
+    /// The text, if there is no field in it.
+    pub(crate) fn literal(&self) -> Option<String> {
+        let mut whole = String::new();
+        for piece in &self.0 {
+            let Piece::Literal(text) = piece else { return None };
+            whole.push_str(text);
+        }
+        Some(whole)
+    }
+
     /// The field, if the text is one `{field}` and nothing else.
     fn only_hole(&self) -> Option<&Path> {
         match self.0.as_slice() {

@@ -58,7 +58,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         .collect();
     let weak = required.is_some_and(|required| report.weaker_than(required).next().is_some() || !unasked.is_empty());
     let answer = if args.json {
-        json(&report, required, weak)?
+        // What each consumer could promise by itself is not given by a file that does not run, or loses what it promises.
+        json(&report, required, !weak && !report.has_errors())?
     } else {
         super::lines::broken(&told(&report, required, &unasked))
     };
@@ -69,7 +70,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn json(report: &Report, required: Option<Guarantee>, weak: bool) -> anyhow::Result<String> {
+fn json(report: &Report, required: Option<Guarantee>, given: bool) -> anyhow::Result<String> {
     let finding = |one: &Finding| {
         json!({ "check": one.check, "severity": one.severity.name(), "about": one.about, "evidence": one.evidence,
                 "fix": one.fix })
@@ -77,7 +78,7 @@ fn json(report: &Report, required: Option<Guarantee>, weak: bool) -> anyhow::Res
     let promise = |one: &oncebox_pipeline::doctor::Promised| json!({ "consumer": one.consumer, "guarantee": one.guarantee.to_string(), "because": one.because });
     let findings: Vec<serde_json::Value> = report.findings.iter().map(finding).collect();
     let promises: Vec<serde_json::Value> = report.promises.iter().map(promise).collect();
-    let required = required.map(|required| json!({ "guarantee": required.to_string(), "given": !weak }));
+    let required = required.map(|required| json!({ "guarantee": required.to_string(), "given": given }));
     Ok(serde_json::to_string(&json!({ "findings": findings, "promises": promises, "required": required }))?)
 }
 
@@ -96,6 +97,9 @@ fn told(report: &Report, required: Option<Guarantee>, unasked: &[&str]) -> Strin
     for one in report.weaker_than(required) {
         let because = one.because.as_deref().unwrap_or_default();
         text += &format!("consumer {} can't promise {required}; its weakest link: {because}\n", one.consumer);
+    }
+    if report.has_errors() {
+        text += &format!("this file can't promise {required} before the errors above are mended\n");
     }
     for name in unasked {
         text += &format!("nobody knows what consumer {name} can promise before the errors above are mended\n");

@@ -46,6 +46,42 @@ const REVERSALS: &str = r#"
   sql = "delete from payments where id = :payment_id"
 "#;
 
+/// Much is wrong with it, and all of that can be seen in it alone.
+const AILING: &str = r#"
+[store]
+url = "STORE"
+
+[[consumer]]
+name = "invoices"
+from = "queue:payments"
+key = "payment:{payment_id}"
+retention = "7d"
+replay_within = "7d"
+
+  [[consumer.on]]
+  type = "payment.received"
+  sql = "select 1"
+
+  [[consumer.on]]
+  type = "payment.reversed"
+  sql = "select 2"
+
+[[consumer]]
+name = "ledger"
+from = "queue:entries"
+key = "broker-coordinate"
+
+  [[consumer.on]]
+  type = "entry.made"
+  emit = [{ type = "entry.seen", topic = "*" }]
+
+[relay]
+to = "queue:"
+
+[kafka]
+"ssl.key.password" = "CANARY"
+"#;
+
 const SCHEMA: &str = "create table if not exists payments (id integer primary key, amount integer not null);\n";
 
 pub(crate) struct Place {
@@ -85,6 +121,11 @@ impl Place {
 
     pub(crate) fn write(&self, name: &str, text: &str) {
         std::fs::write(self.folder.path().join(name), text).unwrap();
+    }
+
+    /// A file beside the one that runs, for the doctor.
+    pub(crate) fn with_an_ailing_file(&self) {
+        self.write("ailing.toml", &AILING.replace("STORE", &self.store));
     }
 
     /// From now on reversals are handled, too.

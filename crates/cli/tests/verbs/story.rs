@@ -48,6 +48,7 @@ impl Day<'_> {
 pub(crate) async fn told(place: &Place, writes: bool) {
     let mut day = Day { place, golden: Golden::new(writes) };
     schema(&mut day).await;
+    examination(&mut day).await;
     morning(&mut day).await;
     looks(&mut day).await;
     notes_and_ends(&mut day).await;
@@ -69,6 +70,12 @@ async fn schema(day: &mut Day<'_>) {
     let printed = day.place.answer(&["schema", "print", "--json"], 0).await;
     let printed: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(printed["sql"].as_str().unwrap().lines().count(), script.lines().count());
+}
+
+/// Before anything was counted, so that only the file is ill.
+async fn examination(day: &mut Day<'_>) {
+    day.place.with_an_ailing_file();
+    day.both_and("doctor", &["doctor", "--file", "ailing.toml", "--require", "effectively-once"], 1).await;
 }
 
 /// Three payments that are applied, nine messages that are not.

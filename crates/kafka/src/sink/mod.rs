@@ -225,7 +225,9 @@ impl Sink for KafkaSink {
         match asked {
             Ok(Some(_)) => Ok(()),
             _ => {
-                let reason = format!("no broker answered within {answer:?}; are they there, and is the address right?");
+                let reason = format!(
+                    "no broker answered within {answer:?}; check the address, that they run, and who they let in"
+                );
                 Err(SinkError::new(SinkErrorKind::Unavailable, self.attempted(), reason))
             }
         }

@@ -30,10 +30,14 @@ pub(super) async fn look(spec: &ConsumerSpec, facts: &Facts) -> Vec<Finding> {
 
 /// Told once: what else nobody can say of it follows from this. What to do stands at the end of a reason.
 pub(super) fn unreachable(about: &str, reason: &str) -> Finding {
-    let (evidence, advice) =
-        reason.rsplit_once("; ").unwrap_or((reason, "check the address, and that the broker runs"));
+    let (evidence, advice) = advised(reason);
     let fix = format!("{advice}; until then, nobody knows for how long records must be kept");
     Finding::new("broker.unreachable", Severity::Error, about, evidence, fix)
+}
+
+/// What happened, and what to do, of a reason that says both.
+pub(super) fn advised(reason: &str) -> (&str, &str) {
+    reason.rsplit_once("; ").unwrap_or((reason, "check the address, and that the broker runs"))
 }
 
 /// Fewer may be under way than there are lanes.
@@ -58,7 +62,7 @@ fn start(about: &str, spec: &ConsumerSpec) -> Option<Finding> {
 }
 
 #[cfg(feature = "brokers")]
-fn replicas(about: &str, facts: &oncebox::kafka::TopicFacts) -> Option<Finding> {
+pub(super) fn replicas(about: &str, facts: &oncebox::kafka::TopicFacts) -> Option<Finding> {
     let min = facts.in_sync_min.unwrap_or(1);
     if min >= 2 {
         return None;

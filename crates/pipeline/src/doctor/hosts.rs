@@ -1,5 +1,7 @@
 //! Connections that others on the way can read.
 
+use oncebox::postgres::Postgres;
+
 use super::finding::{Finding, Severity};
 use crate::file::{Pipeline, StoreAt};
 use crate::place::{Destination, Origin};
@@ -7,11 +9,12 @@ use crate::place::{Destination, Origin};
 /// Brokers and stores on other machines that are spoken to in plain text.
 pub(super) fn plain_text(pipeline: &Pipeline) -> Vec<Finding> {
     let mut found = Vec::new();
+    // The driver knows best where its URL leads. One that can't be read is told where it is opened.
     if let StoreAt::Postgres(url) = &pipeline.store.at
-        && let Some(host) = elsewhere(url)
-        && !["sslmode=require", "sslmode=verify-ca", "sslmode=verify-full"].iter().any(|mode| url.contains(mode))
+        && let Ok(Some(host)) = Postgres::builder(url).host_without_tls()
+        && !is_here(&host)
     {
-        found.push(finding("store", host, "add ?sslmode=verify-full to its URL"));
+        found.push(finding("store", &host, "add ?sslmode=verify-full to its URL"));
     }
     let has_tls = pipeline.kafka.0.iter().any(|(name, value)| {
         name == "security.protocol" && ["ssl", "sasl_ssl"].contains(&value.to_ascii_lowercase().as_str())
@@ -21,8 +24,8 @@ pub(super) fn plain_text(pipeline: &Pipeline) -> Vec<Finding> {
         let about = format!("consumer {}", spec.name);
         found.extend(match &spec.from {
             Origin::Queue(_) => None,
-            Origin::RabbitMq { url, .. } => open(url, "amqp://", &about, "write amqps:// in its place"),
-            Origin::Nats { url, .. } => open(url, "nats://", &about, "write tls:// in its place"),
+            Origin::RabbitMq { url, .. } => open(url, None, "amqp://", &about, "write amqps:// in its place"),
+            Origin::Nats { url, .. } => open(url, SEVERAL, "nats://", &about, "write tls:// in its place"),
             Origin::Kafka { servers, .. } => {
                 let host = servers.split(',').find_map(|server| elsewhere(server)).filter(|_| !has_tls);
                 host.map(|host| finding(&about, host, kafka_fix))
@@ -30,8 +33,8 @@ pub(super) fn plain_text(pipeline: &Pipeline) -> Vec<Finding> {
         });
     }
     found.extend(match pipeline.relay.as_ref().map(|relay| &relay.to) {
-        Some(Destination::RabbitMq(url)) => open(url, "amqp://", "relay", "write amqps:// in its place"),
-        Some(Destination::Nats(url)) => open(url, "nats://", "relay", "write tls:// in its place"),
+        Some(Destination::RabbitMq(url)) => open(url, None, "amqp://", "relay", "write amqps:// in its place"),
+        Some(Destination::Nats(url)) => open(url, SEVERAL, "nats://", "relay", "write tls:// in its place"),
         Some(Destination::Kafka(servers)) => {
             let host = servers.split(',').find_map(|server| elsewhere(server)).filter(|_| !has_tls);
             host.map(|host| finding("relay", host, kafka_fix))
@@ -41,8 +44,13 @@ pub(super) fn plain_text(pipeline: &Pipeline) -> Vec<Finding> {
     found
 }
 
-fn open(url: &str, plain: &str, about: &str, fix: &str) -> Option<Finding> {
-    let host = elsewhere(url).filter(|_| url.starts_with(plain))?;
+/// What NATS has between several addresses. In one of RabbitMQ it may be part of a password.
+const SEVERAL: Option<char> = Some(',');
+
+fn open(url: &str, several: Option<char>, plain: &str, about: &str, fix: &str) -> Option<Finding> {
+    let is_open = |url: &&str| url.starts_with(plain) || !url.contains("://");
+    // One that is not encrypted is enough.
+    let host = url.split(|c| Some(c) == several).filter(is_open).find_map(elsewhere)?;
     Some(finding(about, host, fix))
 }
 
@@ -54,14 +62,20 @@ fn finding(about: &str, host: &str, fix: &str) -> Finding {
 /// The host of an address, if it is not this machine.
 fn elsewhere(address: &str) -> Option<&str> {
     let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
-    let authority = rest.split(['/', '?', ',']).next()?;
+    let authority = rest.split(['/', '?']).next()?;
     let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
     let host = match place.strip_prefix('[') {
         Some(v6) => v6.split(']').next()?,
         None => place.split(':').next()?,
     };
-    let is_here = host.is_empty() || host == "localhost" || host == "::1" || host.starts_with("127.");
-    (!is_here).then_some(host)
+    (!is_here(host)).then_some(host)
+}
+
+/// Whether a host is this machine. What is not a name may begin like an address: `127.example.com`.
+fn is_here(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let is_loopback = host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    host.is_empty() || host == "localhost" || is_loopback
 }
 
 #[cfg(test)]
@@ -82,6 +96,23 @@ mod tests {
         let said: Vec<&str> = found.iter().map(|one| one.evidence.as_str()).collect();
         assert_eq!(said, ["the connection to db.shop is not encrypted", "the connection to mq.shop is not encrypted"]);
         assert_eq!(plain_text(&pipeline("sqlite://x.db", "kafka://k.shop/t")).len(), 1);
+        for (from, host) in [("nats://localhost,n.shop/s", "n.shop"), ("amqp://u:CAN,ARY@mq.shop/v/q", "mq.shop")] {
+            let found = plain_text(&pipeline("sqlite://x.db", from));
+            assert_eq!(found[0].evidence, format!("the connection to {host} is not encrypted"));
+        }
+    }
+
+    #[test]
+    fn a_host_that_stands_in_a_parameter_is_told() {
+        for (store, host) in [
+            ("postgres:///d?host=db.shop", "db.shop"),
+            ("postgres://localhost/d?hostaddr=10.0.0.7&password=CANARY", "10.0.0.7"),
+            ("postgres://127.example.com/d", "127.example.com"),
+        ] {
+            let found = plain_text(&pipeline(store, "queue:q"));
+            assert_eq!(found.len(), 1, "{store}");
+            assert_eq!(found[0].evidence, format!("the connection to {host} is not encrypted"));
+        }
     }
 
     #[test]
@@ -90,6 +121,9 @@ mod tests {
             ("postgres://u:p@127.0.0.1:5432/d", "nats://localhost/s"),
             ("postgres://u@db.shop/d?sslmode=verify-full", "amqps://u@mq.shop/v/q"),
             ("postgres://u@[::1]:5432/d", "queue:q"),
+            ("postgres:///d?host=/run/postgresql", "queue:q"),
+            ("postgres://db.shop/d?hostaddr=127.0.0.1", "queue:q"),
+            ("postgres:///d?host=db.shop&sslmode=require", "queue:q"),
         ] {
             assert_eq!(plain_text(&pipeline(store, from)), [], "{store} {from}");
         }

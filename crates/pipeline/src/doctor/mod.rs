@@ -8,6 +8,7 @@
 //! | `store` | schema, clock, indexes |
 //! | `postgres`, `sqlite` | durability, bloat, transactions that stay open |
 //! | `brokers`, `nats`, `rabbitmq` | topics, streams, queues, offsets |
+//! | `relay`, `topics` | the broker that is published to, and what is emitted to there |
 //! | `handlers` | what was counted: handlers against leases, keys that clash |
 //! | `promise` | what each consumer can promise |
 //!
@@ -25,9 +26,12 @@ mod postgres;
 mod promise;
 #[cfg(feature = "brokers")]
 mod rabbitmq;
+mod relay;
 mod sqlite;
 mod store;
 mod text;
+#[cfg(feature = "brokers")]
+mod topics;
 
 use oncebox::Guarantee;
 
@@ -83,6 +87,7 @@ pub async fn examine(pipeline: &Pipeline, text: &str) -> Report {
         found.extend(retention(&judge(spec, &facts)));
         asked.push(facts);
     }
+    found.extend(relay::look(pipeline).await);
     match &pipeline.store.at {
         StoreAt::Sqlite(path) => {
             if let Some(store) = sqlite::examine(path, &mut report.findings).await {

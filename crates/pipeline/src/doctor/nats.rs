@@ -20,6 +20,11 @@ pub(super) fn checks(about: &str, spec: &ConsumerSpec, facts: &StreamFacts) -> V
     all.into_iter().flatten().collect()
 }
 
+/// What a stream shows that is published to.
+pub(super) fn kept(about: &str, facts: &StreamFacts) -> Vec<Finding> {
+    [in_memory(about, facts), sync(about, facts)].into_iter().flatten().collect()
+}
+
 fn in_memory(about: &str, facts: &StreamFacts) -> Option<Finding> {
     let evidence = "its stream is kept in memory, so messages that were confirmed are lost with the server";
     let fix = "make the stream anew with file storage";

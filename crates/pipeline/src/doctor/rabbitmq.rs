@@ -45,6 +45,12 @@ fn checks(about: &str, spec: &ConsumerSpec, queue: &str, facts: &QueueFacts) -> 
     all.into_iter().flatten().collect()
 }
 
+/// What a queue shows that is published to.
+pub(super) fn kept(about: &str, queue: &str, facts: &QueueFacts) -> Vec<Finding> {
+    let seen = Seen { about, queue, facts };
+    [seen.passing(), seen.drops()].into_iter().flatten().collect()
+}
+
 /// A queue, and how it is called.
 struct Seen<'s> {
     about: &'s str,

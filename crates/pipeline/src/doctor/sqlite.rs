@@ -21,7 +21,7 @@ pub(super) async fn examine(path: &str, found: &mut Vec<Finding>) -> Option<Sqli
         return None;
     }
     let builder = Sqlite::builder(path).look_only();
-    let looked = builder.schema_check().await.map(|state| (state.applied, state.known));
+    let looked = builder.schema_check().await;
     if !store::has_tables(looked, found) {
         return None;
     }

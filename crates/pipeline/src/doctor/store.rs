@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use oncebox::horizon::CLOCKS_DIFFER;
+use oncebox::sqlite::SchemaState;
 use oncebox::{StoreError, Timestamp};
 
 use super::finding::{Finding, Severity};
@@ -21,9 +22,9 @@ pub(super) fn unreachable(error: &StoreError) -> Finding {
 }
 
 /// Whether its tables, of which a look told what was applied and what is known, can be worked on; if not, says why.
-pub(super) fn has_tables(looked: Result<(i32, i32), StoreError>, found: &mut Vec<Finding>) -> bool {
+pub(super) fn has_tables(looked: Result<SchemaState, StoreError>, found: &mut Vec<Finding>) -> bool {
     let wrong = match looked {
-        Ok((applied, known)) => schema(applied, known),
+        Ok(state) => schema(state.applied, state.known).or_else(|| gone(&state.missing)),
         Err(error) => Some(unreachable(&error)),
     };
     let has_tables = wrong.is_none();
@@ -38,6 +39,13 @@ fn schema(applied: i32, known: i32) -> Option<Finding> {
     }
     let evidence = format!("the tables are at version {applied}, and this program needs {known}");
     Some(Finding::new("store.schema", Severity::Error, "store", evidence, "run `oncebox schema up`"))
+}
+
+/// Tables that were made are not there.
+fn gone(missing: &[String]) -> Option<Finding> {
+    let evidence = format!("tables that are gone, though they were made: {}", missing.join(", "));
+    let fix = "restore them from a backup, or make them anew, empty, with the statements of `oncebox schema print`";
+    (!missing.is_empty()).then(|| Finding::new("store.tables", Severity::Error, "store", evidence, fix))
 }
 
 /// The clocks of this machine and of the store differ.
@@ -89,6 +97,8 @@ mod tests {
     fn tables_that_are_older_than_the_program_are_told() {
         assert!(schema(3, 8).is_some_and(|found| found.evidence.contains("version 3, and this program needs 8")));
         assert_eq!((schema(8, 8), schema(9, 8)), (None, None));
+        assert_eq!(gone(&[]), None);
+        assert!(gone(&["parked".to_owned()]).is_some_and(|found| found.evidence.ends_with("made: parked")));
     }
 
     #[test]

@@ -103,6 +103,17 @@ impl PostgresBuilder {
         Ok(schema::print(&dialect, &dialect.queries().schema))
     }
 
+    /// The host that it would connect to without insisting on TLS, wherever the URL or the environment names it; `None`: it
+    /// insists, or goes by a socket of this machine. Does not connect.
+    pub fn host_without_tls(&self) -> Result<Option<String>, StoreError> {
+        use sqlx::postgres::PgSslMode::{Require, VerifyCa, VerifyFull};
+        let options = parse(&self.url)?;
+        let host = options.get_host();
+        let is_safe = matches!(options.get_ssl_mode(), Require | VerifyCa | VerifyFull);
+        let is_socket = options.get_socket().is_some() || host.starts_with('/');
+        Ok((!is_safe && !is_socket).then(|| host.to_owned()))
+    }
+
     fn dialect(&self) -> Result<PostgresDialect, StoreError> {
         let options = parse(&self.url)?;
         let place = place(&options);
@@ -164,6 +175,21 @@ mod tests {
     fn only_host_port_and_database_are_shown() {
         let options = parse("postgres://CANARY-user:CANARY-pass@db.example:6432/shop?password=CANARY-other").unwrap();
         assert_eq!(place(&options), "postgres at db.example:6432/shop");
+    }
+
+    #[test]
+    fn a_host_is_found_wherever_the_url_names_it() {
+        for (url, host) in [
+            ("postgres://u@db.shop/d", Some("db.shop")),
+            ("postgres:///d?host=db.shop", Some("db.shop")),
+            ("postgres://localhost/d?hostaddr=10.0.0.7", Some("10.0.0.7")),
+            ("postgres:///d?host=db.shop&sslmode=verify-full", None),
+            ("postgres://db.shop/d?application_name=sslmode%3Drequire", Some("db.shop")),
+            ("postgres:///d?host=/run/postgresql", None),
+            ("postgres://%2Frun%2Fpostgresql/d", None),
+        ] {
+            assert_eq!(Postgres::builder(url).host_without_tls().unwrap().as_deref(), host, "{url}");
+        }
     }
 
     #[test]
