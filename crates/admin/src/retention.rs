@@ -17,7 +17,7 @@ use crate::admin::{Admin, Deed, note_deed};
 use crate::error::Error;
 use crate::view::{maybe_time, time};
 
-/// Open replays are looked for among so many of the newest.
+/// So many replays that are not at their end are counted.
 const REPLAYS_SEEN: usize = 1_000;
 
 /// How often in a row a step may fail before it is given up.
@@ -104,7 +104,7 @@ impl<S: QuarantineStore> Admin<S> {
         let mut tx = self.begin().await?;
         let older_than = older_than(&mut tx, retention).await?;
         let old = tx.old_records(known.id, older_than).await?;
-        let replays = tx.replays(Some(known.id), REPLAYS_SEEN).await?;
+        let replays = tx.open_replays(Some(known.id), REPLAYS_SEEN).await?;
         let archive = tx.archive_size(known.id).await?;
         self.end(tx).await;
         Ok(RetentionPlan {
@@ -114,7 +114,7 @@ impl<S: QuarantineStore> Admin<S> {
             old: old.records,
             counted: old.counted,
             held: old.held,
-            open_replays: replays.iter().filter(|replay| !replay.state.is_final()).count() as u64,
+            open_replays: replays.len() as u64,
             oldest: old.oldest,
             horizon: known.horizon,
             checkpoint: known.checkpoint,

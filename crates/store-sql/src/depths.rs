@@ -33,8 +33,8 @@ impl<D: Dialect> Depths for SqlTx<D> {
         let call = Call::new("count what is parked", &queries.depths.parked).value(consumer.0).value(LOOK_MAX);
         let rows = bounded(patience, call.fetch(db)).await?;
         let mut row = rows.into_iter().next().ok_or_else(|| corrupt("no count of what is parked"))?;
-        let (waiting, dead): (u64, u64) = (row.int()?, row.int()?);
-        Ok(ParkedDepth { waiting, dead, is_more: waiting + dead > Depth::COUNTED_MAX })
+        let (due, behind, dead): (u64, u64, u64) = (row.int()?, row.int()?, row.int()?);
+        Ok(ParkedDepth::counted(due + behind, dead))
     }
 
     async fn lane_depths(&mut self) -> Result<Vec<LaneDepth>, StoreError> {

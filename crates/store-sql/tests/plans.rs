@@ -71,6 +71,7 @@ const PLANS: &[(&str, &str)] = &[
     (include_str!("../src/queries/sqlite/quarantine/revive.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/quarantine/annotate.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/replays/on_their_way.sql"), "oncebox_parked_replay (replay=?)"),
+    (include_str!("../src/queries/sqlite/replays/open.sql"), "USING INDEX oncebox_replays_open"),
     (
         include_str!("../src/queries/sqlite/replays/on_their_way.sql"),
         "oncebox_parked_blocking (consumer=? AND order_hash=? AND id<?)",
@@ -128,7 +129,9 @@ const PLANS: &[(&str, &str)] = &[
     (include_str!("../src/queries/sqlite/counters/write.sql"), "USING PRIMARY KEY (process=? AND part=?)"),
     (include_str!("../src/queries/sqlite/depths/queue.sql"), "oncebox_queue_visible (queue=? AND visible_at>?)"),
     (include_str!("../src/queries/sqlite/depths/queue.sql"), "oncebox_queue_visible (queue=? AND visible_at<?)"),
-    (include_str!("../src/queries/sqlite/depths/parked.sql"), "oncebox_parked_paging (consumer=?)"),
+    (include_str!("../src/queries/sqlite/depths/parked.sql"), "oncebox_parked_due (consumer=? AND due_at>?)"),
+    (include_str!("../src/queries/sqlite/depths/parked.sql"), "oncebox_parked_behind (consumer=?)"),
+    (include_str!("../src/queries/sqlite/depths/parked.sql"), "oncebox_parked_dead (consumer=?)"),
 ];
 
 #[tokio::test]

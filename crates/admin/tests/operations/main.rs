@@ -14,6 +14,7 @@ mod replays;
 mod rig;
 #[path = "../../../store-sql/tests/common/mod.rs"]
 mod sql;
+mod statuses;
 mod ten_thousand;
 mod versions;
 mod with_a_consumer;
@@ -67,6 +68,8 @@ on_every_store! {
     replays::a_replay_is_paused_resumed_and_cancelled,
     replays::a_replay_keeps_the_order_of_each_key,
     replays::no_more_than_allowed_are_on_their_way,
+    statuses::a_replay_that_is_not_over_is_told_behind_newer_ones,
+    statuses::dead_messages_are_told_behind_many_that_go_on,
     ten_thousand::killed_half_way_and_carried_on_by_two_others_each_is_applied_once,
     ten_thousand::two_operators_who_replay_the_same_apply_each_once,
     versions::a_plan_forecasts_what_versions_say_and_the_replay_agrees,

@@ -154,7 +154,7 @@ fn waiting(text: &mut Text, overview: &Overview) {
             oldest.sample(&[("consumer", consumer)], seconds);
         }
     }
-    let help = "Messages that are parked now; 10000 stands for that many or more.";
+    let help = "Messages that are parked now, by what they wait for; 10000 stands for that many or more.";
     let mut parked = text.family("oncebox_parked_now", Kind::Gauge, help);
     for (consumer, depth) in &in_store.parked {
         parked.sample(&[("consumer", consumer), ("waits_for", "itself")], depth.waiting);
