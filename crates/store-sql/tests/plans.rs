@@ -71,7 +71,6 @@ const PLANS: &[(&str, &str)] = &[
     (include_str!("../src/queries/sqlite/quarantine/revive.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/quarantine/annotate.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/replays/on_their_way.sql"), "oncebox_parked_replay (replay=?)"),
-    (include_str!("../src/queries/sqlite/replays/open.sql"), "USING INDEX oncebox_replays_open"),
     (
         include_str!("../src/queries/sqlite/replays/on_their_way.sql"),
         "oncebox_parked_blocking (consumer=? AND order_hash=? AND id<?)",

@@ -143,7 +143,7 @@ impl Verb {
 }
 
 /// With what the file says of a consumer: how it makes keys, what it can read, how it counts versions.
-fn as_consumer<S: QuarantineStore>(
+pub(super) fn as_consumer<S: QuarantineStore>(
     mut admin: Admin<S>,
     pipeline: Option<&Pipeline>,
     consumer: Option<&str>,
