@@ -90,7 +90,7 @@ async fn a_look_is_cheap_in_large_tables_on_postgres() {
 
     // No plan reads a table from end to end.
     let plans = [
-        (include_str!("../src/queries/postgres/depths/queue.sql"), "null, 'payments', 10001"),
+        (include_str!("../src/queries/postgres/depths/queue.sql"), "null, 'payments', 10001, 10000000"),
         (include_str!("../src/queries/postgres/depths/parked.sql"), "1, 10001"),
         (include_str!("../src/queries/postgres/depths/lanes.sql"), "null, 1000, 64, 'the outbox'"),
     ];

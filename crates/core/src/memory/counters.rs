@@ -108,8 +108,10 @@ impl Depths for MemoryTx {
     async fn queue_depth(&mut self, queue: &str) -> Result<Option<Depth>, StoreError> {
         let now = self.now();
         let state = self.usable("count what waits in a queue")?.state();
-        let Some((rows, oldest)) = state.queues.depth(queue, now) else { return Ok(None) };
-        Ok(Some(Depth::counted(rows, oldest.map(|oldest| seconds(now, oldest)))))
+        let lately = now.saturating_sub(micros(Depth::ARRIVED_WITHIN));
+        let Some((rows, oldest, arrived)) = state.queues.depth(queue, now, lately) else { return Ok(None) };
+        let depth = Depth::counted(rows, oldest.map(|oldest| seconds(now, oldest)));
+        Ok(Some(depth.with_arrived(arrived.min(Depth::COUNTED_MAX + 1))))
     }
 
     async fn parked_depth(&mut self, consumer: ConsumerId) -> Result<ParkedDepth, StoreError> {

@@ -56,12 +56,17 @@ const RELAY_COUNTERS: &[OfRelay] = &[
     }),
 ];
 
-/// The whole text.
-pub(super) fn render(overview: &Overview) -> String {
+/// The whole text; `stuck`: whether the backlog of each part does not shrink.
+pub(super) fn render(overview: &Overview, stuck: &[(String, bool)]) -> String {
     let mut text = Text::default();
     process(&mut text, overview);
     consumers(&mut text, overview);
     waiting(&mut text, overview);
+    let help = "Whether a backlog does not shrink, as /readyz judges it: 1 if so.";
+    let mut backlogs = text.family("oncebox_backlog_stuck", Kind::Gauge, help);
+    for (part, is_stuck) in stuck {
+        backlogs.sample(&[("part", part)], *is_stuck);
+    }
     relay(&mut text, overview);
     retention(&mut text, overview, SystemClock.now());
     text.into_string()
