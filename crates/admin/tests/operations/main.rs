@@ -55,6 +55,7 @@ on_every_store! {
     archived::a_checkpoint_goes_forward_and_is_in_the_audit_log,
     archived::an_edit_finds_no_way_around_archive_and_checkpoint,
     archived::removing_records_now_archives_them_and_sweeps_stored_mode,
+    archived::a_removal_that_dies_half_way_has_left_an_entry,
     bad_input::mistakes_are_told_and_change_nothing,
     bad_input::payloads_and_secrets_stay_out_of_errors_and_debug,
     dry_runs::a_dry_run_tells_what_the_replay_then_does_and_keeps_nothing,
