@@ -89,6 +89,7 @@ pub(crate) struct TrailQueries {
     pub(crate) outbox_after: Query,
     pub(crate) outbox_by_id: Query,
     pub(crate) outbox_by_cause: Query,
+    pub(crate) beyond: Query,
 }
 
 impl OperatorQueries {
@@ -153,6 +154,7 @@ impl OperatorQueries {
                 outbox_after: query(include_str!("queries/postgres/trail/outbox_after.sql")),
                 outbox_by_id: query(include_str!("queries/postgres/trail/outbox_by_id.sql")),
                 outbox_by_cause: query(include_str!("queries/postgres/trail/outbox_by_cause.sql")),
+                beyond: query(include_str!("queries/postgres/trail/beyond.sql")),
             },
         }
     }
@@ -218,6 +220,7 @@ impl OperatorQueries {
                 outbox_after: query(include_str!("queries/sqlite/trail/outbox_after.sql")),
                 outbox_by_id: query(include_str!("queries/sqlite/trail/outbox_by_id.sql")),
                 outbox_by_cause: query(include_str!("queries/sqlite/trail/outbox_by_cause.sql")),
+                beyond: query(include_str!("queries/sqlite/trail/beyond.sql")),
             },
         }
     }

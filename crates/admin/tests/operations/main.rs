@@ -44,6 +44,7 @@ macro_rules! on_every_store {
 
 on_every_store! {
     acts::messages_are_grouped_listed_and_shown,
+    acts::a_look_reads_no_more_than_it_shows,
     acts::an_export_has_a_line_for_each_message,
     acts::a_note_is_written_on_everything_that_matches,
     acts::a_discard_takes_everything_that_matches_and_nothing_that_came_later,
