@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::admin::Admin;
 use crate::error::Error;
-use crate::meant::Meant;
+use crate::meant::Matching;
 use crate::view::time;
 
 /// Messages that failed for one cause: a class, a type, and the code or the words of the error.
@@ -34,14 +34,15 @@ pub struct Group {
 impl<S: QuarantineStore> Admin<S> {
     /// Messages grouped by cause, the largest group first. Without a filter the store counts; with one, all messages
     /// are read.
-    pub async fn groups(&self, meant: &Meant) -> Result<Vec<Group>, Error> {
-        let counts = if meant.filter.is_all() {
+    pub async fn groups(&self, which: impl Into<Matching>) -> Result<Vec<Group>, Error> {
+        let matching: Matching = which.into();
+        let counts = if matching.filter.is_all() {
             let mut tx = self.begin().await?;
-            let counts = tx.causes(meant.consumer.id).await?;
+            let counts = tx.causes(matching.consumer.id).await?;
             self.end(tx).await;
             counts
         } else {
-            self.count_causes(meant).await?
+            self.count_causes(&matching).await?
         };
         let group = |count: CauseCount| {
             let CauseCount { cause, messages, dead, first_at, last_at } = count;
@@ -50,14 +51,14 @@ impl<S: QuarantineStore> Admin<S> {
         Ok(counts.into_iter().map(group).collect())
     }
 
-    async fn count_causes(&self, meant: &Meant) -> Result<Vec<CauseCount>, Error> {
+    async fn count_causes(&self, matching: &Matching) -> Result<Vec<CauseCount>, Error> {
         let mut counts: HashMap<Cause, CauseCount> = HashMap::new();
         let mut after = 0;
         loop {
-            let page = self.page(meant.consumer.id, after).await?;
+            let page = self.page(matching.consumer.id, after).await?;
             let Some(last) = page.last() else { break };
             after = last.row;
-            for row in page.iter().filter(|row| meant.includes(row)) {
+            for row in page.iter().filter(|row| matching.includes(row)) {
                 let (first_at, last_at) = (row.first_at, row.last_at);
                 let new = || CauseCount { cause: row.cause.clone(), messages: 0, dead: 0, first_at, last_at };
                 let count = counts.entry(row.cause.clone()).or_insert_with(new);

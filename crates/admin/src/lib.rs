@@ -69,7 +69,7 @@ pub use forecast::Forecast;
 pub use groups::Group;
 pub use journal::AuditView;
 pub use life::{ArchivedView, Deeds, Life, LifeAt, QueuedView, RecordView, Sought};
-pub use meant::Meant;
+pub use meant::{Matching, Meant};
 pub use outbox::{OutboxListing, OutboxView, WhichRows};
 pub use plan::{Plan, Planned};
 pub use replay::{ReplayOptions, ReplayView};

@@ -10,7 +10,7 @@ use oncebox_core::audit::{AuditEntry, Audits};
 use oncebox_core::horizon::{Consumers, KnownConsumer};
 use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore};
 use oncebox_core::replay::ReplayId;
-use oncebox_core::trail::{TrailOutbox, TrailQueued, TrailRecord, Trails, WhichOutbox};
+use oncebox_core::trail::{Beyond, TrailOutbox, TrailQueued, TrailRecord, Trails, WhichOutbox};
 use oncebox_core::{Key, OutcomeKind, Store, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
@@ -24,10 +24,7 @@ use crate::view::{ParkedView, maybe_time, time};
 /// Of each kind of trace, so many are shown: a message has a handful.
 const TRACES_MAX: usize = 100;
 
-/// So many entries of the audit log are looked at: the newest.
-const ENTRIES_MAX: usize = 2_000;
-
-/// So many of them at a time.
+/// So many entries of the audit log are read at a time.
 const ENTRIES_PAGE: usize = 200;
 
 /// Which message is looked for: by its id, by keys, or both.
@@ -87,6 +84,14 @@ pub struct Life {
     pub replays: Vec<ReplayView>,
     /// What operators did to it, the newest first.
     pub actions: Vec<Deeds>,
+    /// Where older rows were not looked at, because there are too many: `queues`, `parked`, `outbox`, `audit`. What was not
+    /// found there may be there.
+    pub not_looked_at: Vec<&'static str>,
+}
+
+impl Life {
+    /// So many entries of the audit log are looked at: the newest.
+    pub const ENTRIES_MAX: usize = 2_000;
 }
 
 /// What became of a message at one consumer.
@@ -186,6 +191,7 @@ impl<S: QuarantineStore + Store<Tx: Trails>> Admin<S> {
             Some(name) => Some(self.consumer(name).await?.id),
             None => None,
         };
+        let by_id = sought.id.is_some();
         let mut tx = self.begin().await?;
         let consumers = tx.consumers().await?;
         let queued = match &sought.id {
@@ -225,8 +231,16 @@ impl<S: QuarantineStore + Store<Tx: Trails>> Admin<S> {
             outbox = tx.trail_outbox(WhichOutbox::Id(id), TRACES_MAX).await?;
             emitted = tx.trail_outbox(WhichOutbox::CausedBy(id), TRACES_MAX).await?;
         }
+        // Keys are found by an index, whatever the number of rows.
+        let beyond = if sought.id.is_some() { tx.trail_beyond().await? } else { Beyond::default() };
         self.end(tx).await;
-        let actions = self.deeds(sought.id.as_deref(), &parked).await?;
+        let (actions, is_all) = self.deeds(sought.id.as_deref(), &parked).await?;
+        let places = [
+            ("queues", by_id && beyond.queued),
+            ("parked", by_id && beyond.parked),
+            ("outbox", beyond.outbox),
+            ("audit", !is_all),
+        ];
         let mut replays = Vec::new();
         for id in parked.iter().filter_map(|row| row.replay).collect::<BTreeSet<ReplayId>>() {
             replays.push(self.show_replay(id).await?);
@@ -246,6 +260,7 @@ impl<S: QuarantineStore + Store<Tx: Trails>> Admin<S> {
             emitted: emitted.into_iter().map(OutboxView::new).collect(),
             replays,
             actions,
+            not_looked_at: places.into_iter().filter(|(_, is_cut)| *is_cut).map(|(place, _)| place).collect(),
         })
     }
 
@@ -256,20 +271,24 @@ impl<S: QuarantineStore + Store<Tx: Trails>> Admin<S> {
         Ok(own.map(|found| ArchivedView { first_at: found.first_at, last_at: found.last_at }))
     }
 
-    /// What operators did to a message: entries that name its id, or the row that it is or was parked in.
-    async fn deeds(&self, id: Option<&str>, parked: &[ParkedRow]) -> Result<Vec<Deeds>, Error> {
+    /// What operators did to a message: entries that name its id, or the row that it is or was parked in; and whether there
+    /// are no older entries than were looked at.
+    async fn deeds(&self, id: Option<&str>, parked: &[ParkedRow]) -> Result<(Vec<Deeds>, bool), Error> {
         let mut about = About { id, rows: parked.iter().map(|row| row.row).collect(), replays: BTreeSet::new() };
         about.replays.extend(parked.iter().filter_map(|row| row.replay));
         let (mut deeds, mut before) = (Vec::new(), None);
-        for _ in 0..ENTRIES_MAX / ENTRIES_PAGE {
+        for _ in 0..Life::ENTRIES_MAX / ENTRIES_PAGE {
             let mut tx = self.begin().await?;
             let entries = tx.audit_log(before, ENTRIES_PAGE).await?;
             self.end(tx).await;
-            let Some(oldest) = entries.last() else { break };
+            let Some(oldest) = entries.last() else { return Ok((deeds, true)) };
             before = Some(oldest.id);
             deeds.extend(entries.into_iter().filter_map(|entry| about.read(entry)));
         }
-        Ok(deeds)
+        let mut tx = self.begin().await?;
+        let is_all = tx.audit_log(before, 1).await?.is_empty();
+        self.end(tx).await;
+        Ok((deeds, is_all))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What an operation acts on: everything that a filter matches, as it was counted.
+//! What an operation acts on: everything that a filter matches, as it was counted. Who only looks need not count.
 
 use oncebox_core::Timestamp;
 use oncebox_core::horizon::KnownConsumer;
@@ -34,7 +34,41 @@ impl Meant {
     }
 }
 
+/// Messages that somebody looks at: nobody has counted them, so that a look at a few ends with those. Made by
+/// [`Admin::matching`], or of what is [meant](Meant).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Matching {
+    /// Whose they are.
+    pub consumer: KnownConsumer,
+    /// What they have in common.
+    pub filter: Filter,
+    /// The time by which ages are judged.
+    pub as_of: Timestamp,
+    until: i64,
+}
+
+impl Matching {
+    /// Whether a message is among them.
+    pub(crate) fn includes(&self, row: &ParkedRow) -> bool {
+        row.row <= self.until && self.filter.matches(&Subject::new(row, self.as_of))
+    }
+}
+
+impl From<&Meant> for Matching {
+    fn from(meant: &Meant) -> Self {
+        let Meant { consumer, filter, as_of, until, .. } = meant.clone();
+        Self { consumer, filter, as_of, until }
+    }
+}
+
 impl<S: QuarantineStore> Admin<S> {
+    /// The messages of a consumer that a filter matches, uncounted. Reads none of them.
+    pub async fn matching(&self, consumer: &str, filter: Filter) -> Result<Matching, Error> {
+        let consumer = self.consumer(consumer).await?;
+        Ok(Matching { consumer, filter, as_of: self.now(), until: i64::MAX })
+    }
+
     /// Counts the messages of a consumer that a filter matches. Reads all that are parked, page by page.
     pub async fn meant(&self, consumer: &str, filter: Filter) -> Result<Meant, Error> {
         let consumer = self.consumer(consumer).await?;

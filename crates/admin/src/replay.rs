@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::actor::Actor;
 use crate::admin::{Admin, Deed, note_deed};
 use crate::error::Error;
+use crate::filter::Filter;
 use crate::meant::Meant;
 use crate::view::time;
 
@@ -189,6 +190,25 @@ impl<S: QuarantineStore> Admin<S> {
         let way = tx.on_their_way(replay.spec.consumer, id).await?;
         self.end(tx).await;
         self.named(vec![(replay, way)]).await?.pop().ok_or(Error::NoReplay(id))
+    }
+
+    /// How many messages a replay will have revived at its end, as far as can be told now: those that it has, and those that
+    /// it has not looked at yet and would. Reads all that are parked, page by page.
+    pub async fn replay_length(&self, id: ReplayId) -> Result<u64, Error> {
+        let mut tx = self.begin().await?;
+        let replay = tx.replay(id).await?.ok_or(Error::NoReplay(id))?;
+        self.end(tx).await;
+        let revived = replay.counts.revived;
+        let consumer = self.consumers().await?.into_iter().find(|known| known.id == replay.spec.consumer);
+        let Some(consumer) = consumer.filter(|_| !replay.state.is_final()) else { return Ok(revived) };
+        let (filter, as_of, until) = (Filter::parse(&replay.spec.filter)?, replay.spec.as_of, replay.spec.until);
+        let meant = Meant { messages: 0, dead: 0, consumer, filter, as_of, until };
+        let mut to_come = 0;
+        self.plan_each(&meant, replay.spec.force, |planned| {
+            to_come += u64::from(planned.row > replay.cursor && planned.forecast.runs());
+        })
+        .await?;
+        Ok(revived + to_come)
     }
 
     /// The newest replays, of one consumer or of all.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use oncebox_core::archive::Archives;
+use oncebox_core::audit::Audits;
 use oncebox_core::horizon::{Consumers, Expired, Expiry, KnownConsumer, RETENTION_MIN, SweepReceived};
 use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::replay::Replays;
@@ -17,7 +18,7 @@ use crate::admin::{Admin, Deed, note_deed};
 use crate::error::Error;
 use crate::view::{maybe_time, time};
 
-/// Open replays are looked for among so many of the newest.
+/// So many replays that are not at their end are counted.
 const REPLAYS_SEEN: usize = 1_000;
 
 /// How often in a row a step may fail before it is given up.
@@ -104,7 +105,7 @@ impl<S: QuarantineStore> Admin<S> {
         let mut tx = self.begin().await?;
         let older_than = older_than(&mut tx, retention).await?;
         let old = tx.old_records(known.id, older_than).await?;
-        let replays = tx.replays(Some(known.id), REPLAYS_SEEN).await?;
+        let replays = tx.open_replays(Some(known.id), REPLAYS_SEEN).await?;
         let archive = tx.archive_size(known.id).await?;
         self.end(tx).await;
         Ok(RetentionPlan {
@@ -114,7 +115,7 @@ impl<S: QuarantineStore> Admin<S> {
             old: old.records,
             counted: old.counted,
             held: old.held,
-            open_replays: replays.iter().filter(|replay| !replay.state.is_final()).count() as u64,
+            open_replays: replays.len() as u64,
             oldest: old.oldest,
             horizon: known.horizon,
             checkpoint: known.checkpoint,
@@ -125,8 +126,9 @@ impl<S: QuarantineStore> Admin<S> {
 
     /// Removes the records of a consumer that are older than its retention, step by step, and moves its horizon with them;
     /// then what stored mode keeps of messages that it processed as long ago. After each step `progress` is told how many are
-    /// gone. Each step has its entry in the audit log, in its own transaction: where it fails half-way, what was removed until
-    /// then is there.
+    /// gone. The audit log gets two entries, however many steps there are: `retention.begin`, in the transaction of the first
+    /// step that removes something, and `retention.apply` with what was removed, at the end or where it fails half-way. A
+    /// `retention.begin` with no other after it is of a process that died.
     pub async fn apply_retention(
         &self,
         consumer: &str,
@@ -143,10 +145,37 @@ impl<S: QuarantineStore> Admin<S> {
         let older_than = older_than(&mut tx, retention).await?;
         self.end(tx).await;
         let mut pass = Pass::new(known.id, older_than, bounds).archiving(archive);
+        let mut run = Run { known: &known, older_than, archive, actor, begun: None, received: 0 };
+        let mut ended = self.remove_records(&mut pass, &mut run, &mut progress).await;
+        if ended.is_ok() {
+            ended = self.remove_received(&mut run, bounds).await;
+        }
+        let mut tries = 0;
+        while let Err(error) = self.note_removal(&run, &pass, ended.is_ok()).await {
+            // What was removed is; why it ended is the better answer.
+            if !error.is_retryable() || tries == TRIES_MAX {
+                return Err(ended.err().unwrap_or(error));
+            }
+            tries += 1;
+            tokio::time::sleep(FAILURE_REST).await;
+        }
+        ended?;
+        let (deleted, received) = (pass.deleted(), run.received);
+        let horizon = pass.horizon().or(known.horizon);
+        let (consumer, cut_short) = (consumer.to_owned(), pass.is_cut_short() || received >= bounds.pass_max);
+        Ok(RetentionDone { consumer, deleted, archived: archive && deleted > 0, received, horizon, cut_short })
+    }
+
+    async fn remove_records(
+        &self,
+        pass: &mut Pass,
+        run: &mut Run<'_>,
+        progress: &mut (impl FnMut(u64) + Send),
+    ) -> Result<(), Error> {
         let mut tries = 0;
         while let Some(step) = pass.next() {
             let started = Instant::now();
-            let wait = match self.expire(step, actor).await {
+            let wait = match self.expire(step, run).await {
                 Ok(done) => {
                     tries = 0;
                     pass.stepped(&done, started.elapsed())
@@ -160,29 +189,18 @@ impl<S: QuarantineStore> Admin<S> {
             progress(pass.deleted());
             tokio::time::sleep(wait).await;
         }
-        let received = self.remove_received(&known, older_than, bounds, actor).await?;
-        let horizon = pass.horizon().or(known.horizon);
-        let (consumer, cut_short) = (consumer.to_owned(), pass.is_cut_short() || received >= bounds.pass_max);
-        let deleted = pass.deleted();
-        Ok(RetentionDone { consumer, deleted, archived: archive && deleted > 0, received, horizon, cut_short })
+        Ok(())
     }
 
-    /// Removes what stored mode keeps of messages that were processed before `older_than`, step by step.
-    async fn remove_received(
-        &self,
-        known: &KnownConsumer,
-        older_than: Timestamp,
-        bounds: RetentionBounds,
-        actor: &Actor,
-    ) -> Result<u64, Error> {
+    /// Removes what stored mode keeps of messages that were processed as long ago, step by step.
+    async fn remove_received(&self, run: &mut Run<'_>, bounds: RetentionBounds) -> Result<(), Error> {
         let limit = bounds.step_max.max(1);
-        let sweep = SweepReceived { consumer: known.id, name: &known.name, older_than, limit };
-        let (mut removed, mut tries) = (0, 0);
-        while removed < bounds.pass_max {
+        let mut tries = 0;
+        while run.received < bounds.pass_max {
             let started = Instant::now();
-            match self.sweep_received(sweep, actor).await {
+            match self.sweep_received(limit, run).await {
                 Ok(swept) => {
-                    (removed, tries) = (removed + swept, 0);
+                    tries = 0;
                     if swept < limit as u64 {
                         break;
                     }
@@ -195,25 +213,25 @@ impl<S: QuarantineStore> Admin<S> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(removed)
+        Ok(())
     }
 
-    async fn sweep_received(&self, sweep: SweepReceived<'_>, actor: &Actor) -> Result<u64, Error> {
+    async fn sweep_received(&self, limit: usize, run: &mut Run<'_>) -> Result<u64, Error> {
         let mut tx = self.begin().await?;
-        let messages = tx.sweep_received(sweep).await?;
-        if messages == 0 {
+        let (consumer, name, older_than) = (run.known.id, &run.known.name, run.older_than);
+        let swept = tx.sweep_received(SweepReceived { consumer, name, older_than, limit }).await?;
+        if swept == 0 {
             self.end(tx).await;
             return Ok(0);
         }
-        let detail = json!({ "older_than": sweep.older_than.to_string(), "of": "processed messages of stored mode" });
-        let deed =
-            Deed { verb: "retention.apply", consumer: Some(sweep.consumer), replay: None, messages, detail: &detail };
-        note_deed(&mut tx, actor, deed).await?;
+        let begun = run.begin(&mut tx).await?;
         self.commit(tx).await?;
-        Ok(messages)
+        run.begun = Some(begun);
+        run.received += swept;
+        Ok(swept)
     }
 
-    async fn expire(&self, step: Expiry, actor: &Actor) -> Result<Expired, Error> {
+    async fn expire(&self, step: Expiry, run: &mut Run<'_>) -> Result<Expired, Error> {
         let mut tx = self.begin().await?;
         let done = match tx.expire(step).await {
             Ok(done) => done,
@@ -228,13 +246,50 @@ impl<S: QuarantineStore> Admin<S> {
             self.end(tx).await;
             return Ok(done);
         }
-        let horizon = done.horizon.map(|at| at.to_string());
-        let detail = json!({ "older_than": step.older_than.to_string(), "horizon": horizon, "archived": step.archive });
-        let (consumer, messages) = (Some(step.consumer), done.deleted);
-        let deed = Deed { verb: "retention.apply", consumer, replay: None, messages, detail: &detail };
-        note_deed(&mut tx, actor, deed).await?;
+        let begun = run.begin(&mut tx).await?;
         self.commit(tx).await?;
+        run.begun = Some(begun);
         Ok(done)
+    }
+
+    /// Notes what was removed, if anything was: all that was meant, or what it came to.
+    async fn note_removal(&self, run: &Run<'_>, pass: &Pass, is_whole: bool) -> Result<(), Error> {
+        let Some(begun) = run.begun else { return Ok(()) };
+        let detail = json!({
+            "begun": begun, "older_than": run.older_than.to_string(), "archived": run.archive, "records": pass.deleted(),
+            "processed": run.received, "horizon": pass.horizon().map(|at| at.to_string()), "whole": is_whole,
+        });
+        let (consumer, messages) = (Some(run.known.id), pass.deleted() + run.received);
+        let deed = Deed { verb: "retention.apply", consumer, replay: None, messages, detail: &detail };
+        let mut tx = self.begin().await?;
+        note_deed(&mut tx, run.actor, deed).await?;
+        self.commit(tx).await
+    }
+}
+
+/// One removal, over all of its steps.
+struct Run<'r> {
+    known: &'r KnownConsumer,
+    older_than: Timestamp,
+    archive: bool,
+    actor: &'r Actor,
+    /// The entry in the audit log that says that it began; `None` while nothing is removed.
+    begun: Option<i64>,
+    /// How much was removed of what stored mode keeps.
+    received: u64,
+}
+
+impl Run<'_> {
+    /// Notes that it begins, with the first thing that it removes: an entry of its own for each step would push out of
+    /// sight what people did.
+    async fn begin(&self, tx: &mut impl Audits) -> Result<i64, Error> {
+        if let Some(begun) = self.begun {
+            return Ok(begun);
+        }
+        let detail = json!({ "older_than": self.older_than.to_string(), "archive": self.archive });
+        let (verb, consumer) = ("retention.begin", Some(self.known.id));
+        let deed = Deed { verb, consumer, replay: None, messages: 0, detail: &detail };
+        Ok(note_deed(tx, self.actor, deed).await?)
     }
 }
 

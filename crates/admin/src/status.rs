@@ -19,8 +19,8 @@ use crate::view::time;
 /// A process that was seen this many seconds ago runs. It gives a sign of life every ten, or thirty when its store is slow.
 const LATELY: u64 = 60;
 
-/// The newest replays among which those that are not over are looked for.
-const REPLAYS_MAX: usize = 20;
+/// So many of the replays that are not over are told, the newest.
+const REPLAYS_MAX: usize = 50;
 
 /// How a pipeline is. Counts are of all processes, those that are gone included, up to their last flush.
 #[derive(Clone, Debug, Serialize)]
@@ -35,6 +35,8 @@ pub struct Status {
     pub relay: RelayStatus,
     /// Replays that are not over.
     pub replays: Vec<ReplayView>,
+    /// There are more of these than are told.
+    pub replays_is_more: bool,
     /// Processes that were seen lately.
     pub processes: Vec<ProcessStatus>,
 }
@@ -53,10 +55,12 @@ pub struct ConsumerStatus {
     pub conflicts: u64,
     /// Parked now, and going on by themselves.
     pub parked: u64,
-    /// Parked now, waiting for a person.
-    pub dead: u64,
-    /// More are parked than were counted.
+    /// More of these are parked than were counted.
     pub parked_is_more: bool,
+    /// Parked now, waiting for a person; counted on its own.
+    pub dead: u64,
+    /// More of these are parked than were counted.
+    pub dead_is_more: bool,
     /// Messages that wait at the source; `null` if nobody knows.
     pub backlog: Option<u64>,
     /// More wait than were counted.
@@ -145,13 +149,15 @@ impl<S: QuarantineStore + CounterStore + DepthStore + OutboxStore> Admin<S> {
         let mut tx = self.begin().await?;
         let seen = see(&mut tx).await?;
         let mut open = Vec::new();
-        for replay in tx.replays(None, REPLAYS_MAX).await?.into_iter().filter(|replay| !replay.state.is_final()) {
+        let found = tx.open_replays(None, REPLAYS_MAX + 1).await?;
+        let is_more = found.len() > REPLAYS_MAX;
+        for replay in found.into_iter().take(REPLAYS_MAX) {
             let way = tx.on_their_way(replay.spec.consumer, replay.id).await?;
             open.push((replay, way));
         }
         self.end(tx).await;
         let replays = if open.is_empty() { Vec::new() } else { self.named(open).await? };
-        Ok(judge(&seen, replays))
+        Ok(judge(&seen, replays, is_more))
     }
 }
 
@@ -242,8 +248,9 @@ impl Seen {
             duplicates: sum.count("transport_duplicates") + sum.count("business_duplicates"),
             conflicts: sum.count("conflicts"),
             parked: parked.waiting,
+            parked_is_more: parked.waiting_is_more,
             dead: parked.dead,
-            parked_is_more: parked.is_more,
+            dead_is_more: parked.dead_is_more,
             backlog: messages,
             backlog_is_more: backlog.as_ref().is_some_and(|backlog| backlog.is_more),
             oldest_seconds: backlog.and_then(|backlog| backlog.oldest_seconds).or(none_waits),
@@ -294,12 +301,13 @@ impl Seen {
     }
 }
 
-fn judge(seen: &Seen, replays: Vec<ReplayView>) -> Status {
+fn judge(seen: &Seen, replays: Vec<ReplayView>, replays_is_more: bool) -> Status {
     Status {
         at: seen.counted.now,
         consumers: seen.consumers.iter().map(|(name, parked)| seen.consumer(name, *parked)).collect(),
         relay: seen.relay(),
         replays,
+        replays_is_more,
         processes: seen.all_processes(),
     }
 }

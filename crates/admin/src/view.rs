@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::admin::{Admin, PAGE};
 use crate::error::Error;
-use crate::meant::Meant;
+use crate::meant::Matching;
 
 /// A parked message with everything that is known of it. Written as JSON, it is one line of an export.
 ///
@@ -137,16 +137,17 @@ impl std::fmt::Debug for ParkedView {
 }
 
 impl<S: QuarantineStore> Admin<S> {
-    /// Messages in the order in which they were parked: up to `limit` of those that are meant, after the row `after`
-    /// (0 to begin with).
-    pub async fn list(&self, meant: &Meant, after: i64, limit: usize) -> Result<Vec<ParkedView>, Error> {
+    /// Messages in the order in which they were parked: up to `limit` of those that match, after the row `after` (0 to begin
+    /// with). Reads no further than that.
+    pub async fn list(&self, which: impl Into<Matching>, after: i64, limit: usize) -> Result<Vec<ParkedView>, Error> {
+        let matching: Matching = which.into();
         let (mut after, mut listed) = (after, Vec::new());
         while listed.len() < limit {
-            let page = self.page(meant.consumer.id, after).await?;
+            let page = self.page(matching.consumer.id, after).await?;
             let Some(last) = page.last() else { break };
             after = last.row;
-            let found = page.iter().filter(|row| meant.includes(row)).take(limit - listed.len());
-            listed.extend(found.map(|row| ParkedView::new(row, meant.consumer.name.as_str())));
+            let found = page.iter().filter(|row| matching.includes(row)).take(limit - listed.len());
+            listed.extend(found.map(|row| ParkedView::new(row, matching.consumer.name.as_str())));
             if page.len() < PAGE {
                 break;
             }

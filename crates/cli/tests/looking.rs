@@ -77,3 +77,42 @@ async fn every_look_answers_while_somebody_writes() {
     let waited = run(folder, &acts).await;
     assert!(String::from_utf8_lossy(&waited.stderr).contains("OB0202"), "{waited:?}");
 }
+
+/// A message that is older than the rows that are looked at may be there, and whoever looks is told so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_that_was_cut_short_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("oncebox.toml"), FILE).unwrap();
+    assert!(run(folder, &["schema", "up"]).await.status.success());
+    let path = format!("sqlite:{}", folder.join("oncebox.db").display());
+    let mut db = SqliteConnection::connect(&path).await.unwrap();
+    let fill = "insert into oncebox_consumers (id, name) values (1, 'invoices');
+         insert into oncebox_queues (id, name) values (9, 'payments');
+         with recursive c (n) as (select 0 union all select n + 1 from c where n < 100000)
+         insert into oncebox_queue (queue, visible_at, received_at, made_at, made_at_nanos, message_id, kind, payload)
+         select 9, 1, 0, 0, 0, case when n = 0 then cast('m-old' as blob) end, cast('t' as blob), x'00' from c;
+         with recursive c (n) as (select 0 union all select n + 1 from c where n < 2000)
+         insert into oncebox_audit (at, messages, verb, who, why, detail) select 0, 0, 'parked.note', 'ada', 'x', '{}' from c";
+    sqlx::raw_sql(fill).execute(&mut db).await.unwrap();
+
+    let text = run(folder, &["message", "show", "m-old"]).await;
+    let said = String::from_utf8(text.stderr).unwrap();
+    assert_eq!((text.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    let says = "nothing is known of message m-old among the newest; it may be among the older ones of the queues, the audit log";
+    assert!(said.contains(says), "{said}");
+    let shown = String::from_utf8(text.stdout).unwrap();
+    let says = "only the newest rows (100,000; of the audit log 2,000 entries) were looked at in the queues, the audit log: \
+                older ones may be there";
+    assert!(shown.contains(says), "{shown}");
+    let json = run(folder, &["message", "show", "m-old", "--json"]).await;
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&json["known"], &json["not_looked_at"]), (&false.into(), &serde_json::json!(["queues", "audit"])));
+
+    // One row less, and all of them were looked at.
+    let fewer = "delete from oncebox_queue where id = (select max(id) from oncebox_queue)";
+    sqlx::raw_sql(fewer).execute(&mut db).await.unwrap();
+    let found = run(folder, &["message", "show", "m-old", "--json"]).await;
+    let found: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
+    assert_eq!((&found["known"], &found["not_looked_at"]), (&true.into(), &serde_json::json!(["audit"])), "{found}");
+}

@@ -142,6 +142,7 @@ async fn apply_asks_first_and_leaves_an_entry_in_the_audit_log() {
     assert_eq!(number(&mut db, "select count(*) from oncebox_inbox").await, 1);
     let noted = "select sum(messages) from oncebox_audit where verb = 'retention.apply' and who = 'ada'";
     assert_eq!(number(&mut db, noted).await, 1500);
+    assert_eq!(number(&mut db, "select count(*) from oncebox_audit").await, 2, "it began, and what it did");
     // There may be something left that is not counted.
     let refused = complaint(folder, &["retention", "apply", "--why", "the disk is full"]).await;
     assert!(refused.contains(&format!("this would remove 0 {rest}")), "{refused}");

@@ -83,8 +83,8 @@ no process was seen in the last minute
     assert_eq!(counters["deliveries"], 450);
     assert_eq!(counters["duplicates_sent_again"], 150, "the queue says that it delivers each for the first time");
     let expected = json!({
-        "name": "invoices", "applied": 300, "duplicates": 150, "conflicts": 0, "parked": 0, "dead": 0,
-        "parked_is_more": false, "backlog": 0, "backlog_is_more": false, "oldest_seconds": 0,
+        "name": "invoices", "applied": 300, "duplicates": 150, "conflicts": 0, "parked": 0,
+        "parked_is_more": false, "dead": 0, "dead_is_more": false, "backlog": 0, "backlog_is_more": false, "oldest_seconds": 0,
         "guarantee": "effectively once", "waiting_for": [], "processes": 0, "seen_seconds_ago": 1, "counters": null,
     });
     assert_eq!(*consumer, expected);

@@ -176,11 +176,18 @@ pub struct Depth {
     /// How long the oldest waits; `None`: not known, or there is none. In a queue of the store, of those that nobody has
     /// taken; at a broker, of those that are not acknowledged.
     pub oldest_seconds: Option<u64>,
+    /// How many became due within [`ARRIVED_WITHIN`](Self::ARRIVED_WITHIN) and wait, counted to one more than
+    /// [`COUNTED_MAX`](Self::COUNTED_MAX); `None`: not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arrived: Option<u64>,
 }
 
 impl Depth {
     /// Counting of rows stops here, so that a look costs the same whatever the size of the table.
     pub const COUNTED_MAX: u64 = 10_000;
+
+    /// Whether many or few come is seen in those that came within so long.
+    pub const ARRIVED_WITHIN: Duration = Duration::from_secs(10);
 
     /// What a count that was bounded by one more than [`COUNTED_MAX`](Self::COUNTED_MAX) says.
     pub fn counted(rows: u64, oldest_seconds: Option<u64>) -> Self {
@@ -190,7 +197,14 @@ impl Depth {
             is_more: rows > Self::COUNTED_MAX,
             is_share: false,
             oldest_seconds,
+            arrived: None,
         }
+    }
+
+    /// The same, with how many became due lately.
+    #[must_use]
+    pub fn with_arrived(self, arrived: u64) -> Self {
+        Self { arrived: Some(arrived), ..self }
     }
 }
 

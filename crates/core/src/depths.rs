@@ -24,16 +24,31 @@ pub trait Depths {
     fn lane_depths(&mut self) -> impl Future<Output = Result<Vec<LaneDepth>, StoreError>> + Send;
 }
 
-/// What is parked of a consumer. The two counts share one bound: with `is_more`, both are of the oldest
-/// [`COUNTED_MAX`](Depth::COUNTED_MAX) rows.
+/// What is parked of a consumer. Each count has its own bound of [`COUNTED_MAX`](Depth::COUNTED_MAX): however many are
+/// tried again by themselves, those that wait for a person are seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ParkedDepth {
-    /// Depth for a retry, for their turn, or for a gap to close.
+    /// Waiting for a retry, for their turn, or for a gap to close.
     pub waiting: u64,
-    /// Depth for a person.
+    /// There are more of these.
+    pub waiting_is_more: bool,
+    /// Waiting for a person.
     pub dead: u64,
-    /// There are more.
-    pub is_more: bool,
+    /// There are more of these.
+    pub dead_is_more: bool,
+}
+
+impl ParkedDepth {
+    /// These, each counted to one more than the bound at least, if there are that many.
+    pub fn counted(waiting: u64, dead: u64) -> Self {
+        let max = Depth::COUNTED_MAX;
+        Self {
+            waiting: waiting.min(max),
+            waiting_is_more: waiting > max,
+            dead: dead.min(max),
+            dead_is_more: dead > max,
+        }
+    }
 }
 
 /// A lane of the outbox in which rows wait.

@@ -36,6 +36,14 @@ pub trait Replays {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Replay>, StoreError>> + Send;
 
+    /// The newest replays that are not [over](ReplayState::is_final), of one consumer or of all, the newest first, however
+    /// many are over since.
+    fn open_replays(
+        &mut self,
+        consumer: Option<ConsumerId>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Replay>, StoreError>> + Send;
+
     /// Takes hold of a replay that nobody holds, under a new fence; or, with the fence of an earlier hold, keeps hold of
     /// it for another `lease`. Fails with `Fenced` if somebody else has it since. Locks it as [`replay`](Self::replay)
     /// does.

@@ -49,6 +49,20 @@ pub trait Trails {
         which: WhichOutbox<'_>,
         max: usize,
     ) -> impl Future<Output = Result<Vec<TrailOutbox>, StoreError>> + Send;
+
+    /// Where there are more rows than are [looked at](LOOKED_AT_MAX): what was not found there may be older.
+    fn trail_beyond(&mut self) -> impl Future<Output = Result<Beyond, StoreError>> + Send;
+}
+
+/// Where older rows are not looked at for an id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Beyond {
+    /// In the queues of the store.
+    pub queued: bool,
+    /// Among parked messages.
+    pub parked: bool,
+    /// In the outbox.
+    pub outbox: bool,
 }
 
 /// Which rows of the outbox.

@@ -2,14 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic anywhere")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::consumer::Cause;
-use oncebox::counters::{Counters, Process};
-use oncebox::counting::Counting;
+use oncebox::counters::{Counters, Part, Process, Tally, TallyBody};
+use oncebox::counting::{Counting, Overview};
 use oncebox::memory::{MemorySource, MemoryStore};
-use oncebox::{Consumer, Context, Ended, Message, Outcome, Session, Store, Transaction};
+use oncebox::{Clock, Consumer, ConsumerName, Context, Ended, Message, Outcome, Session, Store, Transaction};
 use oncebox_testkit::{ManualClock, eventually};
 use tokio::sync::oneshot;
 
@@ -99,4 +100,28 @@ async fn duplicates_carry_a_likely_cause() {
     assert_eq!(seen.len(), 1, "{seen:?}");
     assert_eq!((seen[0].kind.as_str(), seen[0].cause, seen[0].count), ("noted", Cause::SentAgain, 1));
     assert_eq!(stats.handler_seconds().count, 1);
+}
+
+/// A process that stands by knows what another has done.
+#[tokio::test(start_paused = true)]
+async fn what_others_count_is_known() {
+    let (store, clock) = (MemoryStore::new(), oncebox::SystemClock);
+    let counts = BTreeMap::from([("handled".to_owned(), 7_000)]);
+    let body = TallyBody { counts, ..TallyBody::default() };
+    let other = Tally { part: Part::Consumer(ConsumerName::new("notes").unwrap()), body };
+    let mut tx = store.connect().await.unwrap().begin(WAIT).await.unwrap();
+    tx.begin_counters(&Process { id: clock.id(), label: "other/1".to_owned() }, &[other]).await.unwrap();
+    assert!(matches!(tx.commit().await, Ended::Committed(_)));
+
+    let consumer = Consumer::new("notes", store.clone(), MemorySource::new()).on("noted", note);
+    let counting = Counting::new(store).consumer("notes", consumer.stats());
+    let (shown, overview) = oneshot::channel();
+    let watching = async {
+        let overview: Arc<Overview> = overview.await.unwrap();
+        let known =
+            || overview.in_store().counted.get("consumer notes").and_then(|counts| counts.get("handled").copied());
+        eventually("it has looked", async || known() == Some(7_000)).await;
+        assert_eq!(overview.consumers()[0].1.snapshot().handled, 0);
+    };
+    counting.run_with(|overview| drop(shown.send(overview)), watching).await;
 }

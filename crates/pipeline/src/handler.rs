@@ -41,17 +41,18 @@ pub(crate) async fn handle<S: Backend>(
         }
     }
     for emit in &ready.emit {
-        ctx.emit(event(emit, &fields)?);
+        ctx.emit(event(emit, &fields).map_err(unreadable)?);
     }
     Ok(Outcome::applied())
 }
 
-fn event(emit: &Emit, fields: &Fields<'_>) -> oncebox::Result<Event> {
-    let mut event = Event::new(&emit.kind).topic(emit.topic.fill(fields).map_err(unreadable)?);
+/// What is emitted with a message. Plans ask this, too: what cannot be made is no surprise of the replay.
+pub(crate) fn event(emit: &Emit, fields: &Fields<'_>) -> Result<Event, ValueError> {
+    let mut event = Event::new(&emit.kind).topic(emit.topic.fill(fields)?);
     if let Some(key) = &emit.key {
-        event = event.key(key.fill(fields).map_err(unreadable)?);
+        event = event.key(key.fill(fields)?);
     }
-    let payload = emit.payload.json(fields).map_err(unreadable)?;
+    let payload = emit.payload.json(fields)?;
     Ok(event.payload(payload.get().as_bytes().to_vec()))
 }
 

@@ -10,6 +10,7 @@ use oncebox_core::store::ConsumerId;
 use crate::connection::{Call, Row, corrupt};
 use crate::dialect::Dialect;
 use crate::transaction::{SqlTx, bounded};
+use crate::wire::micros;
 
 /// One more than is counted, to know whether there are more.
 const LOOK_MAX: i64 = Depth::COUNTED_MAX as i64 + 1;
@@ -22,9 +23,10 @@ impl<D: Dialect> Depths for SqlTx<D> {
         let patience = self.patience();
         let (queries, now, db) = self.parts();
         let call = Call::new("count what waits in a queue", &queries.depths.queue);
-        let rows = bounded(patience, call.value(now).value(queue).value(LOOK_MAX).fetch(db)).await?;
+        let call = call.value(now).value(queue).value(LOOK_MAX).value(micros(Depth::ARRIVED_WITHIN));
+        let rows = bounded(patience, call.fetch(db)).await?;
         let Some(mut row) = rows.into_iter().next() else { return Ok(None) };
-        Ok(Some(Depth::counted(row.int()?, row.int_or_null()?)))
+        Ok(Some(Depth::counted(row.int()?, row.int_or_null()?).with_arrived(row.int()?)))
     }
 
     async fn parked_depth(&mut self, consumer: ConsumerId) -> Result<ParkedDepth, StoreError> {
@@ -33,8 +35,8 @@ impl<D: Dialect> Depths for SqlTx<D> {
         let call = Call::new("count what is parked", &queries.depths.parked).value(consumer.0).value(LOOK_MAX);
         let rows = bounded(patience, call.fetch(db)).await?;
         let mut row = rows.into_iter().next().ok_or_else(|| corrupt("no count of what is parked"))?;
-        let (waiting, dead): (u64, u64) = (row.int()?, row.int()?);
-        Ok(ParkedDepth { waiting, dead, is_more: waiting + dead > Depth::COUNTED_MAX })
+        let (due, behind, dead): (u64, u64, u64) = (row.int()?, row.int()?, row.int()?);
+        Ok(ParkedDepth::counted(due + behind, dead))
     }
 
     async fn lane_depths(&mut self) -> Result<Vec<LaneDepth>, StoreError> {

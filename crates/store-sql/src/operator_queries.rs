@@ -39,6 +39,7 @@ pub(crate) struct ReplayQueries {
     pub(crate) create: Query,
     pub(crate) read: Query,
     pub(crate) list: Query,
+    pub(crate) open: Query,
     pub(crate) hold: Query,
     pub(crate) let_go: Query,
     pub(crate) save: Query,
@@ -88,6 +89,7 @@ pub(crate) struct TrailQueries {
     pub(crate) outbox_after: Query,
     pub(crate) outbox_by_id: Query,
     pub(crate) outbox_by_cause: Query,
+    pub(crate) beyond: Query,
 }
 
 impl OperatorQueries {
@@ -114,6 +116,7 @@ impl OperatorQueries {
                 create: query(include_str!("queries/postgres/replays/create.sql")),
                 read: query(include_str!("queries/postgres/replays/read.sql")),
                 list: query(include_str!("queries/postgres/replays/list.sql")),
+                open: query(include_str!("queries/postgres/replays/open.sql")),
                 hold: query(include_str!("queries/postgres/replays/hold.sql")),
                 let_go: query(include_str!("queries/postgres/replays/let_go.sql")),
                 save: query(include_str!("queries/postgres/replays/save.sql")),
@@ -151,6 +154,7 @@ impl OperatorQueries {
                 outbox_after: query(include_str!("queries/postgres/trail/outbox_after.sql")),
                 outbox_by_id: query(include_str!("queries/postgres/trail/outbox_by_id.sql")),
                 outbox_by_cause: query(include_str!("queries/postgres/trail/outbox_by_cause.sql")),
+                beyond: query(include_str!("queries/postgres/trail/beyond.sql")),
             },
         }
     }
@@ -178,6 +182,7 @@ impl OperatorQueries {
                 create: query(include_str!("queries/sqlite/replays/create.sql")),
                 read: query(include_str!("queries/sqlite/replays/read.sql")),
                 list: query(include_str!("queries/sqlite/replays/list.sql")),
+                open: query(include_str!("queries/sqlite/replays/open.sql")),
                 hold: query(include_str!("queries/sqlite/replays/hold.sql")),
                 let_go: query(include_str!("queries/sqlite/replays/let_go.sql")),
                 save: query(include_str!("queries/sqlite/replays/save.sql")),
@@ -215,6 +220,7 @@ impl OperatorQueries {
                 outbox_after: query(include_str!("queries/sqlite/trail/outbox_after.sql")),
                 outbox_by_id: query(include_str!("queries/sqlite/trail/outbox_by_id.sql")),
                 outbox_by_cause: query(include_str!("queries/sqlite/trail/outbox_by_cause.sql")),
+                beyond: query(include_str!("queries/sqlite/trail/beyond.sql")),
             },
         }
     }

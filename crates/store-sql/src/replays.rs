@@ -43,13 +43,17 @@ impl<D: Dialect> Replays for SqlTx<D> {
     }
 
     async fn replays(&mut self, consumer: Option<ConsumerId>, limit: usize) -> Result<Vec<Replay>, StoreError> {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let patience = self.patience();
         let (queries, _, db) = self.parts();
         let call = Call::new("list replays", &queries.operators.replays.list);
-        let call = call.value(consumer.map(|consumer| i32::from(consumer.0))).value(limit);
-        let rows = bounded(patience, call.fetch(db)).await?;
-        rows.into_iter().map(|row| read(row).map(|(_, replay)| replay)).collect()
+        bounded(patience, list(db, call, consumer, limit)).await
+    }
+
+    async fn open_replays(&mut self, consumer: Option<ConsumerId>, limit: usize) -> Result<Vec<Replay>, StoreError> {
+        let patience = self.patience();
+        let (queries, _, db) = self.parts();
+        let call = Call::new("list replays that are not over", &queries.operators.replays.open);
+        bounded(patience, list(db, call, consumer, limit)).await
     }
 
     async fn hold_replay(&mut self, id: ReplayId, fence: Option<i32>, lease: Duration) -> Result<Hold, StoreError> {
@@ -110,6 +114,17 @@ fn number(number: u32) -> i32 {
 
 fn count(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+async fn list(
+    db: &mut impl Connection,
+    call: Call<'_>,
+    consumer: Option<ConsumerId>,
+    limit: usize,
+) -> Result<Vec<Replay>, StoreError> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = call.value(consumer.map(|consumer| i32::from(consumer.0))).value(limit).fetch(db).await?;
+    rows.into_iter().map(|row| read(row).map(|(_, replay)| replay)).collect()
 }
 
 /// A replay, locked, and the store's time.

@@ -7,7 +7,7 @@ use oncebox_core::key::Key;
 use oncebox_core::outcome::OutcomeKind;
 use oncebox_core::store::ConsumerId;
 use oncebox_core::trail::{
-    LOOKED_AT_MAX, OutboxState, TrailOutbox, TrailQueued, TrailRecord, Trails, WhichOutbox, cause_in_headers,
+    Beyond, LOOKED_AT_MAX, OutboxState, TrailOutbox, TrailQueued, TrailRecord, Trails, WhichOutbox, cause_in_headers,
 };
 
 use crate::connection::{Call, Row, corrupt};
@@ -79,6 +79,16 @@ impl<D: Dialect> Trails for SqlTx<D> {
             }
         };
         bounded(patience, call.fetch(db)).await?.into_iter().map(read_outbox).collect()
+    }
+
+    async fn trail_beyond(&mut self) -> Result<Beyond, StoreError> {
+        let patience = self.patience();
+        let (queries, _, db) = self.parts();
+        let call = Call::new(READ, &queries.operators.trail.beyond).value(LOOKED_AT_MAX);
+        let rows = bounded(patience, call.fetch(db)).await?;
+        let mut row = rows.into_iter().next().ok_or_else(|| corrupt("no answer to how many rows there are"))?;
+        let (queued, parked, outbox): (i64, i64, i64) = (row.int()?, row.int()?, row.int()?);
+        Ok(Beyond { queued: queued != 0, parked: parked != 0, outbox: outbox != 0 })
     }
 }
 

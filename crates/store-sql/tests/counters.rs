@@ -180,6 +180,7 @@ async fn what_waits_is_counted_up_to_a_bound<S: QueueStore + DepthStore>(store: 
     assert_eq!(tx.queue_depth("nowhere").await.unwrap(), None);
     let depth = tx.queue_depth("payments").await.unwrap().unwrap();
     assert_eq!((depth.messages, depth.is_more, depth.oldest_seconds), (Some(7), false, Some(90)));
+    assert_eq!(depth.arrived, Some(0), "all of them came long ago");
     let lanes = tx.lane_depths().await.unwrap();
     assert_eq!(lanes.iter().map(|lane| lane.unsent).sum::<u64>(), 100);
     assert!(lanes.iter().all(|lane| lane.lag_seconds == 90 && !lane.is_more && !lane.is_held), "{lanes:?}");
@@ -195,6 +196,7 @@ async fn what_waits_is_counted_up_to_a_bound<S: QueueStore + DepthStore>(store: 
     }
     let depth = tx.queue_depth("payments").await.unwrap().unwrap();
     assert_eq!((depth.messages, depth.is_more), (Some(Depth::COUNTED_MAX), true));
+    assert_eq!(depth.arrived, Some(10_000), "the seven are not among them");
     tx.rollback().await;
 }
 

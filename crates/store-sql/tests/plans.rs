@@ -128,7 +128,9 @@ const PLANS: &[(&str, &str)] = &[
     (include_str!("../src/queries/sqlite/counters/write.sql"), "USING PRIMARY KEY (process=? AND part=?)"),
     (include_str!("../src/queries/sqlite/depths/queue.sql"), "oncebox_queue_visible (queue=? AND visible_at>?)"),
     (include_str!("../src/queries/sqlite/depths/queue.sql"), "oncebox_queue_visible (queue=? AND visible_at<?)"),
-    (include_str!("../src/queries/sqlite/depths/parked.sql"), "oncebox_parked_paging (consumer=?)"),
+    (include_str!("../src/queries/sqlite/depths/parked.sql"), "oncebox_parked_due (consumer=? AND due_at>?)"),
+    (include_str!("../src/queries/sqlite/depths/parked.sql"), "oncebox_parked_behind (consumer=?)"),
+    (include_str!("../src/queries/sqlite/depths/parked.sql"), "oncebox_parked_dead (consumer=?)"),
 ];
 
 #[tokio::test]

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use oncebox_admin::{Admin, Filter};
 use oncebox_core::parked::Cause;
 use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::{Claim, Class, ConsumerId, Inbox, OutcomeKind, Transaction};
+use oncebox_testkit::faults::{FaultPlan, Faulty};
 use oncebox_testkit::store::{Setup, StoreFixture};
 
 use crate::rig::{ada, admin, begin, consumer, dead, meant, message, now, park, request, rows};
@@ -135,4 +137,22 @@ where
     let detail: serde_json::Value = serde_json::from_str(discard.detail.get()).unwrap();
     assert_eq!(detail["filter"], "id = m00*");
     assert_eq!(detail["messages"][2]["id"], "m002");
+}
+
+/// A look at a few reads a page, and groups of everything read no message at all.
+pub(crate) async fn a_look_reads_no_more_than_it_shows<F>(setup: Setup<F>)
+where
+    F: StoreFixture<Store: QuarantineStore>,
+{
+    letters(&setup.store).await;
+    let calls = FaultPlan::new();
+    let admin = Admin::new(Faulty::new(setup.store.clone(), calls.clone())).with_clock(setup.clock.clone());
+    let all = admin.matching("invoices", Filter::all()).await.unwrap();
+    assert_eq!(admin.list(all.clone(), 0, 50).await.unwrap().len(), 50);
+    assert_eq!(calls.count("page"), 1, "450 are parked, and 200 are on a page");
+    assert_eq!(admin.groups(all.clone()).await.unwrap().iter().map(|group| group.messages).sum::<u64>(), 450);
+    assert_eq!((calls.count("page"), calls.count("causes")), (1, 1));
+    let some = admin.matching("invoices", Filter::parse("class = transient").unwrap()).await.unwrap();
+    assert_eq!(admin.groups(some).await.unwrap()[0].messages, 113);
+    assert_eq!(calls.count("page"), 5, "each page once, and the end");
 }

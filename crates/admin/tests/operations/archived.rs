@@ -270,6 +270,48 @@ where
     let plan = admin.plan_retention("invoices", RETENTION_MIN).await.unwrap();
     assert_eq!((plan.archived_keys, plan.archived_bytes, plan.old), (30, 360, 0));
     let entries = admin.audit(None, 100).await.unwrap();
-    assert!(entries.iter().all(|entry| entry.verb == "retention.apply"));
-    assert_eq!(entries.iter().map(|entry| entry.messages).sum::<u64>(), 55);
+    let told: Vec<(&str, u64)> = entries.iter().map(|entry| (entry.verb.as_str(), entry.messages)).collect();
+    assert_eq!(told, [("retention.apply", 55), ("retention.begin", 0)], "two entries for six steps");
+    let detail: serde_json::Value = serde_json::from_str(entries[0].detail.get()).unwrap();
+    assert_eq!((&detail["records"], &detail["processed"], &detail["whole"]), (&30.into(), &25.into(), &true.into()));
+    assert_eq!(detail["begun"], entries[1].id);
+    let again = admin.apply_retention("invoices", removal, &ada(), |_| {}).await.unwrap();
+    assert_eq!((again.deleted, again.received), (0, 0));
+    assert_eq!(admin.audit(None, 100).await.unwrap().len(), 2, "what removes nothing is not noted");
+}
+
+/// A removal that dies in the middle has left word of what was meant, and the next one goes on.
+pub(crate) async fn a_removal_that_dies_half_way_has_left_an_entry<F>(setup: Setup<F>)
+where
+    F: StoreFixture<Store: QuarantineStore + QueueStore>,
+{
+    let us = consumer(&setup.store).await;
+    for n in 0..30 {
+        apply_before(&setup.store, &old(us, &n.to_string())).await;
+    }
+    setup.advance(CENTURY).await;
+    let mut bounds = RetentionBounds::default();
+    (bounds.step_max, bounds.share) = (10, 100);
+    let removal = Removal { retention: RETENTION_MIN, archive: false, bounds };
+    let (admin, ada) = (admin(&setup), ada());
+    let (stepped, mut steps) = tokio::sync::mpsc::unbounded_channel();
+    {
+        let removing = admin.apply_retention("invoices", removal, &ada, |gone| {
+            stepped.send(gone).unwrap();
+        });
+        tokio::pin!(removing);
+        // Dropped where it rests after its first step.
+        std::future::poll_fn(|cx| {
+            let ended = removing.as_mut().poll(cx).is_ready();
+            assert!(!ended, "it ended before it could die");
+            if steps.is_empty() { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
+        })
+        .await;
+    }
+    let gone = steps.recv().await.unwrap();
+    assert!((1..30).contains(&gone), "{gone} are gone");
+    assert_eq!(verbs(&admin).await, ["retention.begin"]);
+    let done = admin.apply_retention("invoices", removal, &ada, |_| {}).await.unwrap();
+    assert!(done.deleted >= 1 && done.deleted < 30, "{done:?}");
+    assert_eq!(verbs(&admin).await, ["retention.begin", "retention.begin", "retention.apply"]);
 }

@@ -14,6 +14,7 @@ mod replays;
 mod rig;
 #[path = "../../../store-sql/tests/common/mod.rs"]
 mod sql;
+mod statuses;
 mod ten_thousand;
 mod versions;
 mod with_a_consumer;
@@ -43,6 +44,7 @@ macro_rules! on_every_store {
 
 on_every_store! {
     acts::messages_are_grouped_listed_and_shown,
+    acts::a_look_reads_no_more_than_it_shows,
     acts::an_export_has_a_line_for_each_message,
     acts::a_note_is_written_on_everything_that_matches,
     acts::a_discard_takes_everything_that_matches_and_nothing_that_came_later,
@@ -54,6 +56,7 @@ on_every_store! {
     archived::a_checkpoint_goes_forward_and_is_in_the_audit_log,
     archived::an_edit_finds_no_way_around_archive_and_checkpoint,
     archived::removing_records_now_archives_them_and_sweeps_stored_mode,
+    archived::a_removal_that_dies_half_way_has_left_an_entry,
     bad_input::mistakes_are_told_and_change_nothing,
     bad_input::payloads_and_secrets_stay_out_of_errors_and_debug,
     dry_runs::a_dry_run_tells_what_the_replay_then_does_and_keeps_nothing,
@@ -67,6 +70,8 @@ on_every_store! {
     replays::a_replay_is_paused_resumed_and_cancelled,
     replays::a_replay_keeps_the_order_of_each_key,
     replays::no_more_than_allowed_are_on_their_way,
+    statuses::a_replay_that_is_not_over_is_told_behind_newer_ones,
+    statuses::dead_messages_are_told_behind_many_that_go_on,
     ten_thousand::killed_half_way_and_carried_on_by_two_others_each_is_applied_once,
     ten_thousand::two_operators_who_replay_the_same_apply_each_once,
     versions::a_plan_forecasts_what_versions_say_and_the_replay_agrees,

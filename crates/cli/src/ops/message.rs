@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use oncebox::quarantine::QuarantineStore;
-use oncebox::trail::Trails;
+use oncebox::trail::{LOOKED_AT_MAX, Trails};
 use oncebox::{Code, Key, KeyStrategy, Store};
 use oncebox_admin::{Admin, Life, LifeAt, OutboxView, ParkedView, Sought};
 use oncebox_pipeline::file::Pipeline;
@@ -12,6 +12,7 @@ use super::screen::tame;
 use super::tree::Tree;
 use super::{At, To, clock, count, on_store};
 use crate::fault::fault;
+use crate::number::grouped;
 
 /// One message's whole life.
 #[derive(Debug, clap::Args)]
@@ -60,7 +61,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let what = if by_id { "message" } else { "the message under" };
-    Err(fault(Code::NothingKnown, format!("nothing is known of {what} {}", tame(&named))))
+    let mut says = format!("nothing is known of {what} {}", tame(&named));
+    if !life.not_looked_at.is_empty() {
+        says += &format!(" among the newest; it may be among the older ones of {}", places(&life));
+    }
+    Err(fault(Code::NothingKnown, says))
 }
 
 async fn look<S: QuarantineStore + Store<Tx: Trails>>(
@@ -190,6 +195,17 @@ fn outbox(row: &OutboxView) -> String {
     }
 }
 
+/// Where older rows were not looked at.
+fn places(life: &Life) -> String {
+    let name = |place: &&'static str| match *place {
+        "queues" => "the queues",
+        "parked" => "what is parked",
+        "outbox" => "the outbox",
+        _ => "the audit log",
+    };
+    life.not_looked_at.iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
 /// How far back all this goes.
 fn trail(tree: &mut Tree, life: &Life, by_id: bool, pipeline: Option<&Pipeline>) {
     let mut trail = Tree::new("how far back this goes");
@@ -213,5 +229,11 @@ fn trail(tree: &mut Tree, life: &Life, by_id: bool, pipeline: Option<&Pipeline>)
     trail.add(Tree::new("what operators did: the newest entries of the audit log"));
     trail.add(Tree::new("outbox rows until they are published, or as long as sent ones are kept"));
     trail.add(Tree::new("queues of the store; what waits in a broker is not looked at"));
+    if !life.not_looked_at.is_empty() {
+        let (rows, entries) = (grouped(LOOKED_AT_MAX.unsigned_abs()), grouped(Life::ENTRIES_MAX as u64));
+        let mut line = format!("only the newest rows ({rows}; of the audit log {entries} entries) were looked at in ");
+        line += &format!("{}: older ones may be there", places(life));
+        trail.add(Tree::new(line));
+    }
     tree.add(trail);
 }

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use oncebox::replay::ReplayId;
 use oncebox_admin::{Admin, ReplayView};
+use oncebox_pipeline::file::Pipeline;
 
+use super::parked::as_consumer;
 use super::table::Table;
 use super::{At, By, To, clock, follow, on_store};
 
@@ -55,13 +57,15 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Verb::List { .. } | Verb::Show { .. } => To::Look,
         Verb::Drive(_) | Verb::Pause(_) | Verb::Resume(_) | Verb::Cancel(_) => To::Act,
     };
+    let pipeline = args.at.pipeline()?;
     let store = args.at.open(to).await?;
-    on_store!(store, |store| act(Admin::new(store), &args.at, args.verb).await)
+    on_store!(store, |store| act(Admin::new(store), &args.at, pipeline.as_ref(), args.verb).await)
 }
 
 async fn act<S: oncebox::quarantine::QuarantineStore>(
     admin: Admin<S>,
     at: &At,
+    pipeline: Option<&Pipeline>,
     verb: Verb,
 ) -> anyhow::Result<ExitCode> {
     let view = match verb {
@@ -87,7 +91,10 @@ async fn act<S: oncebox::quarantine::QuarantineStore>(
         Verb::Show { id } => admin.show_replay(ReplayId(id)).await?,
         Verb::Drive(steer) => {
             let (replay, actor) = (admin.show_replay(ReplayId(steer.id)).await?, steer.by.actor()?);
-            let replay = follow::follow(&admin, &replay, replay.revived, &actor).await?;
+            // It judges as the plan did: what today's file can't read is refused, whoever carries the replay on.
+            let admin = as_consumer(admin, pipeline, Some(&replay.consumer));
+            let length = admin.replay_length(replay.id).await?;
+            let replay = follow::follow(&admin, &replay, length, &actor).await?;
             at.answer(&replay, || told(&replay))?;
             return Ok(follow::exit(&replay));
         }

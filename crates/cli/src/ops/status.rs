@@ -101,6 +101,9 @@ type Since<'s> = Option<(Duration, &'s Status)>;
 fn text(status: &Status, since: Since<'_>) -> String {
     let mut parts = vec![consumers(status, since), broken(&relay(&status.relay, since)), processes(status)];
     parts.extend(status.replays.iter().map(|view| broken(&replay::told(view))));
+    if status.replays_is_more {
+        parts.push("more replays are not over; `oncebox replay list` tells the newest\n".to_owned());
+    }
     parts.retain(|part| !part.is_empty());
     parts.join("\n")
 }
@@ -126,7 +129,8 @@ fn consumers(status: &Status, since: Since<'_>) -> String {
     for one in &status.consumers {
         let mut row = vec![one.name.clone()];
         row.extend([one.applied, one.duplicates, one.conflicts].map(grouped));
-        row.extend([one.parked, one.dead].map(|parked| at_least(parked, one.parked_is_more)));
+        row.push(at_least(one.parked, one.parked_is_more));
+        row.push(at_least(one.dead, one.dead_is_more));
         row.push(one.backlog.map_or("?".to_owned(), |backlog| at_least(backlog, one.backlog_is_more)));
         row.push(one.oldest_seconds.map_or("?".to_owned(), time));
         if let Some((passed, before)) = since {

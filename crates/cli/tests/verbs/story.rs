@@ -105,6 +105,15 @@ async fn morning(day: &mut Day<'_>) {
         // One after another, so that their rows have the numbers that the day goes on with.
         eventually("it is parked", async || day.number(&["parked", "groups", "invoices"], parked).await == n).await;
     }
+    eventually("all is counted, and what waits is looked at", async || {
+        let is_told = |status: &Value| {
+            let [invoices, ledger] = [0, 1].map(|at| &status["consumers"][at]);
+            let counted = invoices["applied"] == 3 && invoices["counters"]["dead"] == 9 && ledger["applied"] == 1;
+            u64::from(counted && invoices["backlog"] == 0 && ledger["backlog"] == 0)
+        };
+        day.number(&["status"], is_told).await == 1
+    })
+    .await;
     child.kill().await.unwrap();
 }
 
@@ -145,6 +154,8 @@ async fn steering(day: &mut Day<'_>) {
     day.place.answer(&start("row = 2"), 0).await;
     day.both("replay-list", &["replay", "list"]).await;
     day.both("replay-show", &["replay", "show", "1"]).await;
+    // The process that was killed was seen lately, what it emitted waits, and two replays are not over.
+    day.both("status", &["status"]).await;
     let steer = |verb: &'static str, id: &'static str| ["replay", verb, id, "--why", "too busy"];
     day.text("replay-pause", &steer("pause", "1"), 0).await;
     day.json("replay-pause", &steer("pause", "2"), 0).await;

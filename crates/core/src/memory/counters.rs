@@ -6,6 +6,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::db::{MemoryDb, State};
+use super::parked::Row;
 use super::queue::micros;
 use super::store::MemoryTx;
 use crate::counters::{Counted, CountedRow, Counters, Depth, Part, Process, Tally, TallyBody};
@@ -107,25 +108,18 @@ impl Depths for MemoryTx {
     async fn queue_depth(&mut self, queue: &str) -> Result<Option<Depth>, StoreError> {
         let now = self.now();
         let state = self.usable("count what waits in a queue")?.state();
-        let Some((rows, oldest)) = state.queues.depth(queue, now) else { return Ok(None) };
-        Ok(Some(Depth::counted(rows, oldest.map(|oldest| seconds(now, oldest)))))
+        let lately = now.saturating_sub(micros(Depth::ARRIVED_WITHIN));
+        let Some((rows, oldest, arrived)) = state.queues.depth(queue, now, lately) else { return Ok(None) };
+        let depth = Depth::counted(rows, oldest.map(|oldest| seconds(now, oldest)));
+        Ok(Some(depth.with_arrived(arrived.min(Depth::COUNTED_MAX + 1))))
     }
 
     async fn parked_depth(&mut self, consumer: ConsumerId) -> Result<ParkedDepth, StoreError> {
         let state = self.usable("count what is parked")?.state();
-        let mut depth = ParkedDepth::default();
-        let rows = state.parked.rows.values().filter(|row| row.park.consumer == consumer);
-        for (at, row) in rows.enumerate() {
-            if at as u64 == Depth::COUNTED_MAX {
-                depth.is_more = true;
-                break;
-            }
-            match row.park.verdict.waits {
-                Waits::Person => depth.dead += 1,
-                _ => depth.waiting += 1,
-            }
-        }
-        Ok(depth)
+        let rows = || state.parked.rows.values().filter(|row| row.park.consumer == consumer);
+        let is_dead = |row: &&Row| matches!(row.park.verdict.waits, Waits::Person);
+        let dead = rows().filter(is_dead).count() as u64;
+        Ok(ParkedDepth::counted(rows().count() as u64 - dead, dead))
     }
 
     async fn lane_depths(&mut self) -> Result<Vec<LaneDepth>, StoreError> {

@@ -75,6 +75,12 @@ impl Replays for MemoryTx {
         Ok(asked.take(limit).cloned().collect())
     }
 
+    async fn open_replays(&mut self, consumer: Option<ConsumerId>, limit: usize) -> Result<Vec<Replay>, StoreError> {
+        let replays = self.usable("list replays that are not over")?.state().operations.replays.values().rev();
+        let asked = replays.filter(|replay| consumer.is_none_or(|consumer| replay.spec.consumer == consumer));
+        Ok(asked.filter(|replay| !replay.state.is_final()).take(limit).cloned().collect())
+    }
+
     async fn hold_replay(&mut self, id: ReplayId, fence: Option<i32>, lease: Duration) -> Result<Hold, StoreError> {
         let attempted = "hold a replay";
         let now = self.now();

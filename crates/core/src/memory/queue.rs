@@ -54,11 +54,12 @@ impl Queues {
         i16::try_from(index).ok().map(QueueId)
     }
 
-    /// How many rows wait in a queue, and since when the one does that was due first.
-    pub(super) fn depth(&self, name: &str, now: i64) -> Option<(u64, Option<i64>)> {
+    /// How many rows wait in a queue, since when the one does that was due first, and how many became due after `lately`.
+    pub(super) fn depth(&self, name: &str, now: i64, lately: i64) -> Option<(u64, Option<i64>, u64)> {
         let id = self.find_by_name(name)?;
         let waiting = || self.rows.values().filter(move |row| row.queue == id).filter_map(|row| row.visible_at);
-        Some((waiting().count() as u64, waiting().filter(|at| *at <= now).min()))
+        let due = || waiting().filter(|at| *at <= now);
+        Some((waiting().count() as u64, due().min(), due().filter(|at| *at > lately).count() as u64))
     }
 
     /// Rows of a queue that were processed before `before`, up to `max`, without those under these keys.

@@ -39,6 +39,9 @@ pub struct InStore {
     pub parked: BTreeMap<String, ParkedDepth>,
     /// What waits in queues of the store, by the place that a consumer names: `queue:payments`.
     pub queues: BTreeMap<String, Depth>,
+    /// What all processes counted, those that are gone included, up to their last flush: by part (`consumer invoices`,
+    /// `relay`) and counter.
+    pub counted: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
 /// When the store was reached.

@@ -290,7 +290,7 @@ impl<S: ConsumerStore + CounterStore + DepthStore> Counter<S> {
     }
 }
 
-async fn look<Tx: Consumers + Depths + Outbox>(
+async fn look<Tx: Consumers + Depths + Outbox + Counters>(
     tx: &mut Tx,
     names: &[&str],
     places: &[String],
@@ -306,6 +306,13 @@ async fn look<Tx: Consumers + Depths + Outbox>(
             && let Some(depth) = tx.queue_depth(queue).await?
         {
             seen.queues.insert(place.clone(), depth);
+        }
+    }
+    for row in tx.read_counters().await?.rows {
+        let sums = seen.counted.entry(row.tally.part.to_string()).or_default();
+        for (name, count) in row.tally.body.counts {
+            let sum = sums.entry(name).or_default();
+            *sum = sum.saturating_add(count);
         }
     }
     seen.lanes = tx.lane_depths().await?;

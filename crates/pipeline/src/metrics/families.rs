@@ -56,12 +56,17 @@ const RELAY_COUNTERS: &[OfRelay] = &[
     }),
 ];
 
-/// The whole text.
-pub(super) fn render(overview: &Overview) -> String {
+/// The whole text; `stuck`: whether the backlog of each part does not shrink.
+pub(super) fn render(overview: &Overview, stuck: &[(String, bool)]) -> String {
     let mut text = Text::default();
     process(&mut text, overview);
     consumers(&mut text, overview);
     waiting(&mut text, overview);
+    let help = "Whether a backlog does not shrink, as /readyz judges it: 1 if so.";
+    let mut backlogs = text.family("oncebox_backlog_stuck", Kind::Gauge, help);
+    for (part, is_stuck) in stuck {
+        backlogs.sample(&[("part", part)], *is_stuck);
+    }
     relay(&mut text, overview);
     retention(&mut text, overview, SystemClock.now());
     text.into_string()
@@ -154,7 +159,7 @@ fn waiting(text: &mut Text, overview: &Overview) {
             oldest.sample(&[("consumer", consumer)], seconds);
         }
     }
-    let help = "Messages that are parked now; 10000 stands for that many or more.";
+    let help = "Messages that are parked now, by what they wait for; 10000 stands for that many or more.";
     let mut parked = text.family("oncebox_parked_now", Kind::Gauge, help);
     for (consumer, depth) in &in_store.parked {
         parked.sample(&[("consumer", consumer), ("waits_for", "itself")], depth.waiting);

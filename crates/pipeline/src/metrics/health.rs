@@ -1,15 +1,15 @@
 //! Whether this process can do its work, and why not.
 
-use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use oncebox::consumer::Snapshot;
+use oncebox::consumer::Stats;
 use oncebox::counting::Overview;
+use oncebox::outbox;
+use oncebox::relay::RelayStats;
 use tokio::time::Instant;
 
-/// Looks that are kept of each backlog; older ones are thinned out to this.
-const LOOKS_MAX: usize = 60;
+use super::backlog::{Backlog, LOOKS_MAX, Look, Stuck};
 
 /// A store that was not reached for this long counts as away, whatever it said the last time.
 const SILENT_MAX: Duration = Duration::from_secs(90);
@@ -34,28 +34,32 @@ impl Health {
 
     /// Notes how much waits now.
     pub fn look(&self, overview: &Overview) {
-        let mut seen: Vec<(String, Option<u64>, u64)> = overview
-            .consumers()
-            .iter()
+        let consumers = overview.consumers().iter();
+        let mut seen: Vec<(String, Option<Look>)> = consumers
             .map(|(name, stats)| {
-                let now = stats.snapshot();
-                let waiting = overview.backlog(stats).and_then(|backlog| backlog.messages);
-                (format!("consumer {name}"), waiting, left_the_source(&now))
+                let part = format!("consumer {name}");
+                let look = of_consumer(overview, &part, stats);
+                (part, look)
             })
             .collect();
         if let Some(relay) = overview.relay() {
-            let unsent = overview.in_store().outbox.map(|outbox| outbox.unsent);
-            let now = relay.snapshot();
-            seen.push(("the relay".to_owned(), unsent, now.published + now.set_aside));
+            seen.push((RELAY.to_owned(), of_relay(overview, relay)));
         }
         let mut backlogs = self.backlogs.lock().unwrap_or_else(PoisonError::into_inner);
-        for (part, waiting, done) in seen {
+        for (part, look) in seen {
             let at = backlogs.iter().position(|(known, _)| *known == part).unwrap_or_else(|| {
                 backlogs.push((part, Backlog::default()));
                 backlogs.len() - 1
             });
-            backlogs[at].1.look(Instant::now(), waiting, done, self.stuck_after);
+            backlogs[at].1.look(Instant::now(), look, self.stuck_after);
         }
+    }
+
+    /// Whether each backlog that is known does not shrink, by part.
+    pub(super) fn stuck(&self) -> Vec<(String, bool)> {
+        let backlogs = self.backlogs.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = backlogs.iter().filter(|(_, backlog)| backlog.is_known());
+        known.map(|(part, backlog)| (part.clone(), backlog.stuck(self.stuck_after).is_some())).collect()
     }
 
     /// Why this process is not ready; nothing: it is. No reason holds more than names from the file and what errors say,
@@ -83,100 +87,102 @@ impl Health {
         let backlogs = self.backlogs.lock().unwrap_or_else(PoisonError::into_inner);
         for (part, backlog) in backlogs.iter() {
             if let Some(stuck) = backlog.stuck(self.stuck_after) {
-                let Stuck { first, last, done } = stuck;
-                reasons.push(format!(
-                    "the backlog of {part} does not shrink: {last} wait, {first} did {} s ago, and {done} were done since",
-                    self.stuck_after.as_secs()
-                ));
+                reasons.push(told(part, &stuck, self.stuck_after));
             }
         }
         reasons
     }
 }
 
-/// Messages that wait no more, whatever became of them; those that were given back are not among them.
-fn left_the_source(now: &Snapshot) -> u64 {
-    let duplicates = now.transport_duplicates + now.business_duplicates;
-    let done = now.handled + now.already_applied + now.stale + now.same_version;
-    let aside = now.parked + now.parked_behind + now.gaps + now.dead;
-    duplicates + done + aside
+/// The part whose backlog is the outbox.
+const RELAY: &str = "relay";
+
+fn told(part: &str, stuck: &Stuck, after: Duration) -> String {
+    let Stuck { first, last, is_more, arrived, done } = stuck;
+    let (part, least) = (if part == RELAY { "the relay" } else { part }, if *is_more { "at least " } else { "" });
+    let came = match arrived {
+        Some(arrived) if *is_more => format!("about {arrived} came and {done} were done since"),
+        _ => format!("and {done} were done since"),
+    };
+    let after = after.as_secs();
+    format!("the backlog of {part} does not shrink: {least}{last} wait, {first} did {after} s ago, {came}")
 }
 
-/// What was seen of one backlog.
-#[derive(Debug, Default)]
-struct Backlog {
-    looks: VecDeque<Look>,
+/// Counters of messages that wait no more, whatever became of them; those that were given back are not among them.
+const LEFT_THE_SOURCE: [&str; 10] = [
+    "transport_duplicates",
+    "business_duplicates",
+    "handled",
+    "already_applied",
+    "stale",
+    "same_version",
+    "parked",
+    "parked_behind",
+    "gaps",
+    "dead",
+];
+
+/// Counters of rows that left the outbox.
+const LEFT_THE_OUTBOX: [&str; 2] = ["published", "set_aside"];
+
+fn of_consumer(overview: &Overview, part: &str, stats: &Stats) -> Option<Look> {
+    let depth = overview.backlog(stats)?;
+    let own = stats.snapshot();
+    Some(Look {
+        waiting: depth.messages?,
+        is_more: depth.is_more,
+        oldest: depth.oldest_seconds,
+        arrived: depth.arrived,
+        done: sum(&LEFT_THE_SOURCE, own.counts()),
+        // What waits for this process alone is done by it alone.
+        done_by_all: if depth.is_share { None } else { by_all(overview, part, &LEFT_THE_SOURCE) },
+    })
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Look {
-    at: Instant,
-    waiting: u64,
-    done: u64,
+fn of_relay(overview: &Overview, relay: &RelayStats) -> Option<Look> {
+    let in_store = overview.in_store();
+    let unsent = in_store.outbox?.unsent;
+    Some(Look {
+        waiting: unsent,
+        is_more: unsent >= outbox::Backlog::COUNTED_MAX,
+        oldest: in_store.outbox_lag_seconds.filter(|_| unsent > 0),
+        arrived: None,
+        done: sum(&LEFT_THE_OUTBOX, relay.snapshot().counts()),
+        done_by_all: by_all(overview, RELAY, &LEFT_THE_OUTBOX),
+    })
 }
 
-/// A backlog that does not shrink.
-#[derive(Debug, PartialEq, Eq)]
-struct Stuck {
-    first: u64,
-    last: u64,
-    done: u64,
+fn by_all(overview: &Overview, part: &str, names: &[&str]) -> Option<u64> {
+    let in_store = overview.in_store();
+    let counts = in_store.counted.get(part)?;
+    Some(sum(names, counts.iter().map(|(name, count)| (name.as_str(), *count))))
 }
 
-impl Backlog {
-    fn look(&mut self, at: Instant, waiting: Option<u64>, done: u64, keep: Duration) {
-        let Some(waiting) = waiting else { return self.looks.clear() };
-        self.looks.push_back(Look { at, waiting, done });
-        // One look that is older than what is asked about stays, to compare with.
-        while self.looks.len() > 2 && at.duration_since(self.looks[1].at) >= keep {
-            self.looks.pop_front();
-        }
-        while self.looks.len() > 2 * LOOKS_MAX {
-            self.looks.remove(1);
-        }
-    }
-
-    /// It was never empty, it is no smaller than at first, and at the pace of that time it takes longer than that again.
-    fn stuck(&self, after: Duration) -> Option<Stuck> {
-        let (first, last) = (self.looks.front()?, self.looks.back()?);
-        let done = last.done.saturating_sub(first.done);
-        let is_long = last.at.duration_since(first.at) >= after;
-        let never_empty = self.looks.iter().all(|look| look.waiting > 0);
-        let is_stuck = is_long && never_empty && last.waiting >= first.waiting && done < last.waiting;
-        is_stuck.then_some(Stuck { first: first.waiting, last: last.waiting, done })
-    }
+fn sum<'n>(names: &[&str], counts: impl Iterator<Item = (&'n str, u64)>) -> u64 {
+    counts.filter(|(name, _)| names.contains(name)).map(|(_, count)| count).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const AFTER: Duration = Duration::from_secs(300);
-
-    /// Looks every five seconds.
-    fn watched(looks: impl IntoIterator<Item = (Option<u64>, u64)>) -> Option<Stuck> {
-        let (mut backlog, mut at) = (Backlog::default(), Instant::now());
-        for (waiting, done) in looks {
-            backlog.look(at, waiting, done, AFTER);
-            at += Duration::from_secs(5);
-        }
-        assert!(backlog.looks.len() <= 2 * LOOKS_MAX);
-        backlog.stuck(AFTER)
+    #[test]
+    fn what_left_the_source_is_counted_under_these_names() {
+        let names: Vec<&str> = Stats::default().snapshot().counts().map(|(name, _)| name).collect();
+        assert!(LEFT_THE_SOURCE.iter().all(|name| names.contains(name)), "{names:?}");
+        let names: Vec<&str> = RelayStats::default().snapshot().counts().map(|(name, _)| name).collect();
+        assert!(LEFT_THE_OUTBOX.iter().all(|name| names.contains(name)), "{names:?}");
     }
 
     #[test]
-    fn a_backlog_that_does_not_shrink_is_noticed() {
-        let stuck = watched((0..61).map(|n| (Some(100 + n), 0)));
-        assert_eq!(stuck, Some(Stuck { first: 100, last: 160, done: 0 }));
-        assert!(watched((0..61).map(|_| (Some(10_000), 5))).is_some(), "hardly anything is done");
-    }
-
-    #[test]
-    fn one_that_shrinks_or_is_short_or_young_is_none() {
-        assert_eq!(watched((0..61).map(|n| (Some(100 - n), n))), None, "it shrinks");
-        assert_eq!(watched((0..61).map(|n| (Some(3), 1_000 * n))), None, "three wait, and thousands are done");
-        assert_eq!(watched((0..59).map(|_| (Some(100), 0))), None, "not that long");
-        assert_eq!(watched((0..61).map(|n| (Some(n % 30), 0))), None, "it was empty in between");
-        assert_eq!(watched((0..61).map(|n| ((n != 30).then_some(100), 0))), None, "it was not known in between");
+    fn a_reason_says_what_was_counted() {
+        let mut stuck = Stuck { first: 100, last: 160, is_more: false, arrived: Some(9), done: 0 };
+        let after = Duration::from_secs(300);
+        let says = "the backlog of consumer a does not shrink: 160 wait, 100 did 300 s ago, and 0 were done since";
+        assert_eq!(told("consumer a", &stuck, after), says);
+        (stuck.last, stuck.is_more) = (10_000, true);
+        let says = "the backlog of the relay does not shrink: at least 10000 wait, 100 did 300 s ago, about 9 came and \
+                    0 were done since";
+        assert_eq!(told("relay", &stuck, after), says);
     }
 }

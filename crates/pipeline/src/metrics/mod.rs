@@ -8,6 +8,7 @@
 //! A scrape touches no store and no broker: it tells what was seen a few seconds ago. Names, labels and what to alert on are
 //! listed in `docs/metrics.md`.
 
+mod backlog;
 mod families;
 mod health;
 mod server;

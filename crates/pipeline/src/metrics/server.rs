@@ -107,7 +107,7 @@ fn answer(request: &Request<Incoming>, told: &Told) -> Response<Full<Bytes>> {
     let overview = told.overview.get();
     match request.uri().path() {
         "/metrics" => {
-            let text = overview.map(|overview| families::render(overview)).unwrap_or_default();
+            let text = overview.map(|overview| families::render(overview, &told.health.stuck())).unwrap_or_default();
             with(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text)
         }
         "/healthz" => with(StatusCode::OK, PLAIN, "alive\n".to_owned()),

@@ -63,6 +63,7 @@ pub const CALLS: &[&str] = &[
     "create-replay",
     "replay",
     "replays",
+    "open-replays",
     "hold-replay",
     "let-go-replay",
     "save-replay",

@@ -64,6 +64,10 @@ impl<S: QuarantineStore> Replays for FaultyTx<S> {
         on_transaction!(self, "replays", self.inner.replays(consumer, limit))
     }
 
+    async fn open_replays(&mut self, consumer: Option<ConsumerId>, limit: usize) -> Result<Vec<Replay>, StoreError> {
+        on_transaction!(self, "open-replays", self.inner.open_replays(consumer, limit))
+    }
+
     async fn hold_replay(&mut self, id: ReplayId, fence: Option<i32>, lease: Duration) -> Result<Hold, StoreError> {
         on_transaction!(self, "hold-replay", self.inner.hold_replay(id, fence, lease))
     }

@@ -10,7 +10,7 @@ use crate::ops::table::{SENTENCE, Table};
 use crate::ops::{At, clock};
 
 pub(super) async fn groups<S: QuarantineStore>(admin: &Admin<S>, at: &At, which: &Which) -> anyhow::Result<()> {
-    let groups = admin.groups(&which.meant(admin).await?).await?;
+    let groups = admin.groups(which.matching(admin).await?).await?;
     at.answer(&groups, || {
         if groups.is_empty() {
             return format!("nothing of {} is parked", which.consumer);
@@ -31,9 +31,10 @@ pub(super) async fn list<S: QuarantineStore>(
     after: i64,
     limit: usize,
 ) -> anyhow::Result<()> {
-    let meant = which.meant(admin).await?;
-    let listed = admin.list(&meant, after, limit).await?;
-    let listed: Vec<ParkedView> = listed.into_iter().map(ParkedView::without_content).collect();
+    // One more, to know whether there are more.
+    let listed = admin.list(which.matching(admin).await?, after, limit.saturating_add(1)).await?;
+    let is_more = listed.len() > limit;
+    let listed: Vec<ParkedView> = listed.into_iter().take(limit).map(ParkedView::without_content).collect();
     at.answer(&listed, || {
         if listed.is_empty() {
             return format!("nothing of {} is parked that matches", which.consumer);
@@ -46,8 +47,8 @@ pub(super) async fn list<S: QuarantineStore>(
             table.row(vec![row, one.state.to_owned(), one.kind.clone(), id, tries, since, one.reason.clone()]);
         }
         let mut text = table.text();
-        if let Some(last) = listed.last().filter(|_| listed.len() == limit && meant.messages > limit as u64) {
-            text += &format!("{} match; more with --after {}\n", meant.messages, last.row);
+        if let Some(last) = listed.last().filter(|_| is_more) {
+            text += &format!("more match; see them with --after {}, or count them with `parked groups`\n", last.row);
         }
         text
     })
@@ -134,7 +135,7 @@ pub(super) async fn plan<S: QuarantineStore>(
 
 pub(super) async fn export<S: QuarantineStore>(admin: &Admin<S>, which: &Which) -> anyhow::Result<()> {
     let mut out = std::io::BufWriter::new(std::io::stdout());
-    match admin.export(&which.meant(admin).await?, &mut out).await {
+    match admin.export(which.matching(admin).await?, &mut out).await {
         // Whoever reads it has had enough.
         Err(oncebox_admin::Error::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         done => Ok(done.map(drop)?),

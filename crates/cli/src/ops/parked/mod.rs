@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use oncebox::Fingerprinter;
 use oncebox::quarantine::QuarantineStore;
-use oncebox_admin::{Admin, Filter, Meant};
+use oncebox_admin::{Admin, Filter, Matching, Meant};
 use oncebox_pipeline::file::Pipeline;
 
 use super::{At, By, To, on_store};
@@ -49,6 +49,11 @@ impl From<Chosen> for Which {
 }
 
 impl Which {
+    /// For those who look: nothing is counted first.
+    async fn matching<S: QuarantineStore>(&self, admin: &Admin<S>) -> anyhow::Result<Matching> {
+        Ok(admin.matching(&self.consumer, Filter::parse(&self.filter).map_err(oncebox_admin::Error::from)?).await?)
+    }
+
     async fn meant<S: QuarantineStore>(&self, admin: &Admin<S>) -> anyhow::Result<Meant> {
         Ok(admin.meant(&self.consumer, Filter::parse(&self.filter).map_err(oncebox_admin::Error::from)?).await?)
     }
@@ -158,7 +163,7 @@ impl Verb {
 }
 
 /// With what the file says of a consumer: how it makes keys, what it can read, how it counts versions.
-fn as_consumer<S: QuarantineStore>(
+pub(super) fn as_consumer<S: QuarantineStore>(
     mut admin: Admin<S>,
     pipeline: Option<&Pipeline>,
     consumer: Option<&str>,

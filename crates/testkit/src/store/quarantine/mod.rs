@@ -57,6 +57,7 @@ macro_rules! quarantine_suite {
             revived_messages_are_counted_where_they_are,
             what_others_take_from_a_replay_is_withdrawn,
             replays_that_ended_long_ago_are_removed,
+            open_replays_are_found_behind_others,
 
             the_audit_log_keeps_what_was_committed,
             expiry_moves_the_horizon_and_spares_what_is_parked,

@@ -70,6 +70,35 @@ pub async fn a_replay_comes_back_as_it_was_saved<F: StoreFixture<Store: Quaranti
     tx.rollback().await;
 }
 
+/// A replay that is not over is found, however many newer ones are.
+pub async fn open_replays_are_found_behind_others<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let (consumer, other) = (consumer(store, "invoices").await, consumer(store, "letters").await);
+    let states = [ReplayState::Stopped, ReplayState::Paused, ReplayState::Running];
+    let ended = [ReplayState::Done, ReplayState::Cancelled].into_iter().cycle().take(25);
+    let mut ids = Vec::new();
+    for state in states.into_iter().chain(ended) {
+        let id = create(store, consumer).await;
+        ids.push(id);
+        let mut tx = begin(store).await;
+        let mut replay = tx.replay(id).await.expect("a replay can be locked").expect("it was created");
+        replay.state = state;
+        tx.save_replay(&replay).await.expect("a replay can be saved");
+        commit(tx).await;
+    }
+    let theirs = create(store, other).await;
+    let mut tx = begin(store).await;
+    for (of, limit, expected) in [
+        (None, 10, vec![theirs, ids[2], ids[1], ids[0]]),
+        (Some(consumer), 10, vec![ids[2], ids[1], ids[0]]),
+        (Some(consumer), 2, vec![ids[2], ids[1]]),
+    ] {
+        let open = tx.open_replays(of, limit).await.expect("open replays can be listed");
+        assert_eq!(open.iter().map(|replay| replay.id).collect::<Vec<_>>(), expected);
+    }
+    tx.rollback().await;
+}
+
 /// One holds a replay at a time; when its lease is over another takes it, and the first is fenced off.
 pub async fn a_replay_is_held_by_one<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
     let store = &setup.store;

@@ -1,4 +1,25 @@
--- How many messages of a consumer are parked, of the oldest $2: those that go on by themselves and those that wait for a
--- person (index oncebox_parked_paging).
-select count(*) filter (where state <> 3), count(*) filter (where state = 3)
-from (select state from oncebox_parked where consumer = $1 order by id limit $2)
+-- How many messages of a consumer are parked, each count up to $2: those that go on by themselves, which can be leased
+-- (index oncebox_parked_due) or stand behind another (oncebox_parked_behind), and those that wait for a person
+-- (oncebox_parked_dead). Each has its own bound: many of one kind never hide the others.
+select
+    (
+        select count(*) from (
+            select 1 from oncebox_parked indexed by oncebox_parked_due
+            where consumer = $1 and due_at is not null and behind = 0
+            limit $2
+        )
+    ),
+    (
+        select count(*) from (
+            select 1 from oncebox_parked indexed by oncebox_parked_behind
+            where consumer = $1 and behind = 1 and state <> 3
+            limit $2
+        )
+    ),
+    (
+        select count(*) from (
+            select 1 from oncebox_parked indexed by oncebox_parked_dead
+            where consumer = $1 and state = 3
+            limit $2
+        )
+    )

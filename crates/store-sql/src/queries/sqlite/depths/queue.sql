@@ -1,5 +1,5 @@
--- How many rows of a queue wait, up to $3, and for how many seconds the one does that was due first (index
--- oncebox_queue_visible).
+-- How many rows of a queue wait, up to $3, for how many seconds the one does that was due first, and how many became due
+-- in the last $4 microseconds, up to $3 (index oncebox_queue_visible).
 with clock as materialized (select coalesce($1, cast(unixepoch('subsec') * 1000000 as integer)) as now),
 named as materialized (select id from oncebox_queues where name = $2)
 select
@@ -16,5 +16,13 @@ select
         where queue = (select id from named) and visible_at <= (select now from clock)
         order by visible_at, id
         limit 1
+    ),
+    (
+        select count(*) from (
+            select 1 from oncebox_queue indexed by oncebox_queue_visible
+            where queue = (select id from named) and visible_at > (select now from clock) - $4
+                and visible_at <= (select now from clock)
+            limit $3
+        )
     )
 from named
