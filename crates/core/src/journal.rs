@@ -235,12 +235,17 @@ pub fn bounded(text: &str) -> &str {
     &text[..end]
 }
 
-/// What a journal costs, in a sentence for people who are about to switch it on.
-pub fn cost() -> String {
+/// What a journal costs in the store of this [name](crate::store::StoreCapabilities), in a sentence for people who switch it
+/// on.
+pub fn cost(store: &str) -> String {
+    let bytes = match store {
+        "postgres" => format!(" of about {ENTRY_BYTES_POSTGRES} bytes, indexes included"),
+        "sqlite" => format!(" of about {ENTRY_BYTES_SQLITE} bytes, indexes included"),
+        _ => String::new(),
+    };
     format!(
-        "each delivery adds a row of about {ENTRY_BYTES_POSTGRES} bytes on PostgreSQL, {ENTRY_BYTES_SQLITE} on SQLite, \
-         indexes included; they are written once a second or every 1,000 deliveries, by one insert and one commit beside the \
-         messages"
+        "each delivery adds a row{bytes}; rows are written once a second or every 1,000 deliveries, by one insert and one \
+         commit beside the messages"
     )
 }
 

@@ -255,7 +255,7 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
             tracing::info!(consumer = %self.name, "each message is handled {}: {because}", promise.guarantee);
         }
         if self.journal.is_some() {
-            tracing::info!(consumer = %self.name, "a journal is kept of every delivery: {}", journal::cost());
+            tracing::info!(consumer = %self.name, "a journal is kept of every delivery: {}", journal::cost(store.name));
         }
         if self.identity.scope.is_global() {
             tracing::warn!(consumer = %self.name, "its keys are global: a message that another consumer with global keys handled counts as a duplicate here");

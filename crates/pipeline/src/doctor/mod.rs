@@ -80,7 +80,7 @@ pub async fn examine(pipeline: &Pipeline, text: &str) -> Report {
     let mut asked = Vec::new();
     for spec in &pipeline.consumers {
         found.extend(keys::too_broad(spec));
-        found.extend(journal::cost(spec));
+        found.extend(journal::cost(spec, &pipeline.store));
         let facts = Facts::ask(spec, pipeline).await;
         found.extend(brokers::look(spec, &facts).await);
         found.extend(retention(&judge(spec, &facts)));
