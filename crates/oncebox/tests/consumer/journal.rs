@@ -193,6 +193,18 @@ pub(crate) async fn a_journal_that_cannot_be_written_fails_no_message<F: EngineF
     }
 }
 
+/// A store that takes the journal's insert and never answers holds up no message, and the end by seconds at most. Where all
+/// share one writer, whoever holds it holds up everyone, so there is nothing to see.
+pub(crate) async fn a_journal_that_hangs_holds_up_nobody<F: EngineFixture>(setup: Setup<F>) {
+    if setup.store.capabilities().name != "postgres" {
+        return;
+    }
+    let plan = FaultPlan::new();
+    plan.fail("add-to-journal", Fault::Delay(Duration::from_secs(3600)), usize::MAX);
+    let seen = fifty(&setup, &plan).await;
+    assert_eq!((plan.count("add-to-journal"), seen.journaled, seen.journal_lost), (1, 0, 50));
+}
+
 /// Whatever goes wrong, a delivery is in the journal at most once, and each that is missing is counted.
 pub(crate) async fn faults_in_the_journal_double_no_entry<F: EngineFixture>(setup: Setup<F>) {
     let plan = FaultPlan::new();

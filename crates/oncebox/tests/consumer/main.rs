@@ -188,6 +188,7 @@ on_every_store! {
     journal::a_crash_shows_in_the_journal_of_the_next_delivery,
     journal::an_unknown_commit_is_journaled_once,
     journal::a_journal_that_cannot_be_written_fails_no_message,
+    journal::a_journal_that_hangs_holds_up_nobody,
     journal::faults_in_the_journal_double_no_entry,
     journal::an_unknown_commit_of_the_journal_is_not_repeated,
     journal::without_a_journal_nothing_is_written,

@@ -24,7 +24,7 @@ use crate::process;
 /// The longest wait after a write that failed.
 const FAILURE_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// How long the last writes may take.
+/// How long it may take once nothing more is noted.
 const LAST_MAX: Duration = Duration::from_secs(5);
 
 /// How often a last write is tried again, and after how long.
@@ -88,14 +88,18 @@ impl<S: JournalStore> Writing<S> {
             said_lost: (0, None),
             writing: self,
         };
-        while !done.is_set() {
-            writer.wait().await;
-            writer.step().await;
-        }
-        let why = match tokio::time::timeout(LAST_MAX, writer.finish()).await {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("the store did not answer in {LAST_MAX:?}"),
+        // A store that does not answer holds up nobody's end, not even in the middle of an insert.
+        let late = async {
+            done.wait().await;
+            tokio::time::sleep(LAST_MAX).await;
+        };
+        let why = tokio::select! {
+            biased;
+            ended = writer.work() => match ended {
+                Ok(()) => return,
+                Err(error) => error.to_string(),
+            },
+            () = late => format!("the store did not answer in {LAST_MAX:?}"),
         };
         let left = writer.pending.len() + writer.writing.notes.len();
         Stats::add(&writer.writing.stats.journal_lost, left);
@@ -116,6 +120,14 @@ struct Writer<S: JournalStore> {
 }
 
 impl<S: JournalStore> Writer<S> {
+    async fn work(&mut self) -> Result<(), StoreError> {
+        while !self.writing.done.is_set() {
+            self.wait().await;
+            self.step().await;
+        }
+        self.finish().await
+    }
+
     /// Until it is time to write: after a while, or once there is enough. After a failure only time helps.
     async fn wait(&self) {
         let writing = &self.writing;
