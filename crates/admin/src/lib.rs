@@ -68,7 +68,7 @@ pub use filter::{Filter, FilterError};
 pub use forecast::Forecast;
 pub use groups::Group;
 pub use journal::AuditView;
-pub use life::{ArchivedView, Deeds, Life, LifeAt, QueuedView, RecordView, Sought};
+pub use life::{ArchivedView, Deeds, DeliveryView, Life, LifeAt, QueuedView, RecordView, Sought};
 pub use meant::{Matching, Meant};
 pub use outbox::{OutboxListing, OutboxView, WhichRows};
 pub use plan::{Plan, Planned};

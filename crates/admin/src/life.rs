@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use oncebox_core::archive::Archives;
 use oncebox_core::audit::{AuditEntry, Audits};
 use oncebox_core::horizon::{Consumers, KnownConsumer};
+use oncebox_core::journal::{JournalOf, Journaled, Journals};
 use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore};
 use oncebox_core::replay::ReplayId;
 use oncebox_core::trail::{Beyond, TrailOutbox, TrailQueued, TrailRecord, Trails, WhichOutbox};
@@ -74,6 +75,8 @@ pub struct Life {
     pub kind: Option<String>,
     /// At each consumer.
     pub consumers: Vec<LifeAt>,
+    /// There are more deliveries in the journal than are shown.
+    pub more_deliveries: bool,
     /// Copies in the queues of the store.
     pub queued: Vec<QueuedView>,
     /// The message itself, on its way out.
@@ -106,6 +109,8 @@ pub struct LifeAt {
     pub parked: Vec<ParkedView>,
     /// What the archive knows of a record that is gone.
     pub archived: Option<ArchivedView>,
+    /// Its deliveries, the newest first, where a journal is kept.
+    pub deliveries: Vec<DeliveryView>,
     /// Up to when its records were deleted; `None`: none ever was.
     #[serde(serialize_with = "maybe_time")]
     pub horizon: Option<Timestamp>,
@@ -139,6 +144,30 @@ pub struct RecordView {
     pub key: String,
     /// Why it was rejected.
     pub reason: Option<String>,
+}
+
+/// One delivery of a message, from the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct DeliveryView {
+    /// When it ended.
+    #[serde(serialize_with = "time")]
+    pub at: Timestamp,
+    /// How: `applied`, `rejected`, `already_applied`, `stale`, `same_version`, `duplicate`, `parked`, `behind`, `gap`, `dead`,
+    /// `released`, `failed`, `lease_lost` or `stored`.
+    pub ended: &'static str,
+    /// Why: the likely cause of a duplicate, or the cause of a failure as `parked groups` shows it.
+    pub cause: Option<String>,
+    /// Which delivery it was, as the broker counts; of a message that had been parked, which try.
+    pub attempt: Option<u32>,
+    /// It came from where parked messages are, not from its source.
+    pub was_parked: bool,
+    /// How long its handler took; absent: none was called.
+    pub handler_ms: Option<u32>,
+    /// The process that had it.
+    pub process: String,
+    /// Where the message lies in its broker.
+    pub coordinate: Option<String>,
 }
 
 /// A copy in a queue of the store.
@@ -214,6 +243,14 @@ impl<S: QuarantineStore + Store<Tx: Trails>> Admin<S> {
             let id = row.message.id.as_ref().map(|id| id.as_str().to_owned());
             sought.id = sought.id.take().or(id);
         }
+        let (keys, id) = (sought.all_keys(), sought.id.as_deref());
+        let mut journal = tx.read_journal(JournalOf { consumer: only, keys: &keys, id }, TRACES_MAX + 1).await?;
+        let more_deliveries = journal.len() > TRACES_MAX;
+        journal.truncate(TRACES_MAX);
+        for delivery in &journal {
+            // Found by the id alone: its record, too, is found now.
+            sought.with(delivery.key.clone());
+        }
         let mut records = tx.trail_records(&sought.all_keys()).await?;
         records.retain(|record| only.is_none_or(|only| record.consumer == only || record.consumer.0 == 0));
         let consumers =
@@ -224,8 +261,14 @@ impl<S: QuarantineStore + Store<Tx: Trails>> Admin<S> {
             if life.records.is_empty() && known.horizon.is_some() {
                 life.archived = Self::archived_at(&mut tx, &known, &sought.all_keys()).await?;
             }
-            lives.push(life);
+            lives.push((known.id, life));
         }
+        for delivery in &journal {
+            if let Some(life) = lives.iter_mut().find(|life| life.0 == delivery.consumer) {
+                life.1.deliveries.push(DeliveryView::new(delivery));
+            }
+        }
+        let mut lives: Vec<LifeAt> = lives.into_iter().map(|(_, life)| life).collect();
         let (mut outbox, mut emitted) = (Vec::new(), Vec::new());
         if let Some(id) = &sought.id {
             outbox = tx.trail_outbox(WhichOutbox::Id(id), TRACES_MAX).await?;
@@ -247,7 +290,9 @@ impl<S: QuarantineStore + Store<Tx: Trails>> Admin<S> {
         }
         let kind = kind(&parked, &queued, &outbox);
         lives.retain(|at| at.consumer != "*" || !at.records.is_empty() || at.archived.is_some());
-        let is_known = |at: &LifeAt| !at.records.is_empty() || !at.parked.is_empty() || at.archived.is_some();
+        let is_known = |at: &LifeAt| {
+            !at.records.is_empty() || !at.parked.is_empty() || at.archived.is_some() || !at.deliveries.is_empty()
+        };
         let known = lives.iter().any(is_known)
             || !(queued.is_empty() && outbox.is_empty() && emitted.is_empty() && actions.is_empty());
         Ok(Life {
@@ -255,6 +300,7 @@ impl<S: QuarantineStore + Store<Tx: Trails>> Admin<S> {
             id: sought.id,
             kind,
             consumers: lives,
+            more_deliveries,
             queued: queued.into_iter().map(QueuedView::new).collect(),
             outbox: outbox.into_iter().map(OutboxView::new).collect(),
             emitted: emitted.into_iter().map(OutboxView::new).collect(),
@@ -344,6 +390,7 @@ fn at(known: &KnownConsumer, records: &[TrailRecord], parked: &[ParkedRow]) -> L
         records: records.collect(),
         parked: parked.map(|row| ParkedView::new(row, name).without_content()).collect(),
         archived: None,
+        deliveries: Vec::new(),
         horizon: known.horizon,
         checkpoint: known.checkpoint,
     }
@@ -367,6 +414,22 @@ impl RecordView {
             _ => "other",
         };
         Self { outcome, at: record.at, key: record.key.to_string(), reason: record.reason.clone() }
+    }
+}
+
+impl DeliveryView {
+    fn new(delivery: &Journaled) -> Self {
+        let told = delivery.told.clone();
+        Self {
+            at: delivery.at,
+            ended: told.end.name(),
+            cause: told.cause,
+            attempt: told.attempt,
+            was_parked: told.was_parked,
+            handler_ms: told.handler_millis,
+            process: delivery.process.clone(),
+            coordinate: told.coordinate,
+        }
     }
 }
 

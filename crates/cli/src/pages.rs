@@ -37,6 +37,7 @@ pub(crate) fn page(code: Code) -> &'static str {
         Code::MetricsAway => include_str!("../../../docs/errors/OB0408.md"),
         Code::DuplicatesRise => include_str!("../../../docs/errors/OB0409.md"),
         Code::CollectorAway => include_str!("../../../docs/errors/OB0410.md"),
+        Code::JournalLost => include_str!("../../../docs/errors/OB0411.md"),
         Code::NoConsumer => include_str!("../../../docs/errors/OB0501.md"),
         Code::NoParked => include_str!("../../../docs/errors/OB0502.md"),
         Code::NoReplay => include_str!("../../../docs/errors/OB0503.md"),

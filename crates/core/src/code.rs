@@ -85,6 +85,8 @@ pub enum Code {
     DuplicatesRise,
     /// OB0410: traces cannot be sent.
     CollectorAway,
+    /// OB0411: deliveries are missing in the journal.
+    JournalLost,
     /// OB0501: there is no such consumer in the store.
     NoConsumer,
     /// OB0502: there is no such parked message.
@@ -124,7 +126,7 @@ pub enum Code {
 impl Code {
     /// All of them, in the order of their numbers.
     #[rustfmt::skip]
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 50] = [
         Self::CommandLine, Self::FileMistakes, Self::FileUnusable, Self::Address, Self::Filter, Self::NotConfirmed,
         Self::StoreAway, Self::StoreBusy, Self::TransactionLost, Self::Breached, Self::Fenced, Self::Refused,
         Self::StoreSetting, Self::SchemaOld, Self::SchemaOther, Self::NoPrivilege, Self::Corrupt,
@@ -132,6 +134,7 @@ impl Code {
         Self::SourceAway, Self::SourceSetting, Self::SendStopped,
         Self::ConsumerStart, Self::ConsumerStopped, Self::MessageDead, Self::MostFail, Self::KeyFull,
         Self::NotDrained, Self::TaskBroke, Self::MetricsAway, Self::DuplicatesRise, Self::CollectorAway,
+        Self::JournalLost,
         Self::NoConsumer, Self::NoParked, Self::NoReplay, Self::ReplayState, Self::NothingToReplay, Self::CannotEdit,
         Self::NotDead, Self::NothingKnown,
         Self::SinkAway, Self::RowRefused, Self::SinkSetting, Self::RelayStopped, Self::NoRelay, Self::NoRow,
@@ -188,6 +191,7 @@ impl Code {
             Self::MetricsAway => (408, "metrics cannot be served"),
             Self::DuplicatesRise => (409, "suddenly many messages come again"),
             Self::CollectorAway => (410, "traces cannot be sent"),
+            Self::JournalLost => (411, "deliveries are missing in the journal"),
             Self::NoConsumer => (501, "there is no such consumer in the store"),
             Self::NoParked => (502, "there is no such parked message"),
             Self::NoReplay => (503, "there is no such replay"),

@@ -20,6 +20,7 @@ pub mod error;
 pub mod failure;
 pub mod fingerprint;
 pub mod horizon;
+pub mod journal;
 mod json;
 pub mod key;
 pub mod memory;

@@ -13,7 +13,7 @@
 //! record: whoever is second finds that it no longer says parked, and leaves it. A row that somebody holds at this
 //! moment is passed over, never waited for.
 //!
-//! Its siblings are [`Replays`], [`Audits`], [`Consumers`] and [`Archives`]; an operator needs all five.
+//! Its siblings are [`Replays`], [`Audits`], [`Consumers`], [`Archives`] and [`Journals`]; an operator needs all six.
 
 use std::future::Future;
 
@@ -23,6 +23,7 @@ use crate::error::StoreError;
 use crate::failure::Class;
 use crate::fingerprint::Fingerprint;
 use crate::horizon::Consumers;
+use crate::journal::Journals;
 use crate::key::Key;
 use crate::message::Message;
 use crate::outbox::OutboxStore;
@@ -35,12 +36,12 @@ use crate::versions::Versions;
 
 /// A store that an operator can work on.
 pub trait QuarantineStore:
-    ConsumerStore + Store<Tx: Parking + Versions + Quarantine + Replays + Audits + Consumers + Archives>
+    ConsumerStore + Store<Tx: Parking + Versions + Quarantine + Replays + Audits + Consumers + Archives + Journals>
 {
 }
 
 impl<S> QuarantineStore for S where
-    S: OutboxStore + Store<Tx: Parking + Versions + Quarantine + Replays + Audits + Consumers + Archives>
+    S: OutboxStore + Store<Tx: Parking + Versions + Quarantine + Replays + Audits + Consumers + Archives + Journals>
 {
 }
 

@@ -62,6 +62,7 @@ mod event;
 mod handler;
 mod own_session;
 mod parked_source;
+mod process;
 mod queue_source;
 pub mod relay;
 pub mod retention;

@@ -8,6 +8,7 @@ mod dry_run;
 mod feed;
 pub mod file;
 mod handler;
+mod journal;
 mod judging;
 pub mod metrics;
 mod outlet;

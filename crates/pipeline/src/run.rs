@@ -17,6 +17,7 @@ use crate::backend::{Backend, says};
 use crate::feed::Feed;
 use crate::file::{ConsumerSpec, Mistake, Mistakes, Pipeline, StoreAt, StoreSpec};
 use crate::handler::{self, Ready};
+use crate::journal;
 use crate::outlet::Outlet;
 use crate::retention::{Retiring, kept};
 use crate::watching::Watching;
@@ -175,6 +176,7 @@ async fn run_on<S: Backend>(
         return Err(Mistakes { file: file.to_owned(), found: mistakes }.into());
     }
     if parts == Parts::Nothing {
+        journal::tell_costs(pipeline);
         return Ok(());
     }
     let retiring = Retiring::new(pipeline, &kept, &store).map_err(|error| RunFileError::Part {
@@ -294,6 +296,9 @@ pub(crate) async fn consumer<S: Backend>(
     }
     if let Some(lanes) = spec.lanes {
         consumer = consumer.lanes(lanes);
+    }
+    if spec.journal.is_some() {
+        consumer = consumer.journal();
     }
     if let Some(guarantee) = spec.require {
         consumer = consumer.require(guarantee);

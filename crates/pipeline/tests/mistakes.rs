@@ -206,3 +206,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_journal_is_asked_for_before_it_is_kept_for_a_time() {
+    let with = |fields: &str| read(&GOOD.replace("retention = \"30d\"", fields));
+    let kept = |fields: &str| with(fields).unwrap().consumers[0].journal.map(|kept| kept.as_secs() / 3600);
+    assert_eq!((kept(""), kept("journal = false")), (None, None));
+    assert_eq!((kept("journal = true"), kept("journal = true\njournal_for = \"36h\"")), (Some(7 * 24), Some(36)));
+    let wrong = with("journal_for = \"7d\"").unwrap_err();
+    assert_eq!(wrong, ["oncebox.toml:10: `journal_for` in [[consumer]] needs `journal = true`"]);
+    let wrong = with("journal = true\njournal_for = \"59m\"").unwrap_err().join("");
+    assert!(wrong.contains("`59m` is too short: a journal is kept for an hour at least"), "{wrong}");
+}

@@ -47,6 +47,7 @@ mod hope;
 mod horizon;
 mod inbox;
 mod insert_once;
+mod journal;
 mod lanes;
 mod layer0;
 mod name;

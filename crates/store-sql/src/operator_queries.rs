@@ -11,6 +11,7 @@ pub(crate) struct OperatorQueries {
     pub(crate) audit: AuditQueries,
     pub(crate) horizon: HorizonQueries,
     pub(crate) archive: ArchiveQueries,
+    pub(crate) journal: JournalQueries,
     pub(crate) trail: TrailQueries,
 }
 
@@ -75,6 +76,14 @@ pub(crate) struct ArchiveQueries {
     pub(crate) add: Query,
     pub(crate) read: Query,
     pub(crate) size: Query,
+    pub(crate) sweep: Query,
+}
+
+/// See `journal.rs`. A consumer that keeps a journal runs one of them.
+#[derive(Debug)]
+pub(crate) struct JournalQueries {
+    pub(crate) add: Query,
+    pub(crate) read: Query,
     pub(crate) sweep: Query,
 }
 
@@ -145,6 +154,11 @@ impl OperatorQueries {
                 size: query(include_str!("queries/postgres/archive/size.sql")),
                 sweep: query(include_str!("queries/postgres/archive/sweep.sql")),
             },
+            journal: JournalQueries {
+                add: query(include_str!("queries/postgres/journal/add.sql")),
+                read: query(include_str!("queries/postgres/journal/read.sql")),
+                sweep: query(include_str!("queries/postgres/journal/sweep.sql")),
+            },
             trail: TrailQueries {
                 records: query(include_str!("queries/postgres/trail/records.sql")),
                 parked_by_key: query(include_str!("queries/postgres/trail/parked_by_key.sql")),
@@ -210,6 +224,11 @@ impl OperatorQueries {
                 read: query(include_str!("queries/sqlite/archive/read.sql")),
                 size: query(include_str!("queries/sqlite/archive/size.sql")),
                 sweep: query(include_str!("queries/sqlite/archive/sweep.sql")),
+            },
+            journal: JournalQueries {
+                add: query(include_str!("queries/sqlite/journal/add.sql")),
+                read: query(include_str!("queries/sqlite/journal/read.sql")),
+                sweep: query(include_str!("queries/sqlite/journal/sweep.sql")),
             },
             trail: TrailQueries {
                 records: query(include_str!("queries/sqlite/trail/records.sql")),

@@ -152,12 +152,11 @@ async fn state<D: Dialect>(dialect: &D, queries: &SchemaQueries, db: &mut D::Db)
         return Ok(SchemaState { applied: 0, known, missing: Vec::new() });
     }
     let mut applied = 0;
-    let next = |applied| D::MIGRATIONS.iter().map(|migration| migration.version).find(|version| *version > applied);
     for mut row in Call::new(attempted, &queries.applied).fetch(db).await? {
         let (version, name, checksum): (i32, String, String) = (row.int()?, row.text()?, row.text()?);
         let Some(migration) = D::MIGRATIONS.iter().find(|migration| migration.version == version) else {
-            if let Some(missing) = next(applied) {
-                return Err(skipped(dialect, missing, version));
+            if applied < known {
+                return Err(skipped(dialect, applied + 1, version));
             }
             applied = version;
             continue;
@@ -169,8 +168,8 @@ async fn state<D: Dialect>(dialect: &D, queries: &SchemaQueries, db: &mut D::Db)
             );
             return Err(wrong(dialect, why));
         }
-        if let Some(missing) = next(applied).filter(|next| *next != version) {
-            return Err(skipped(dialect, missing, version));
+        if version != applied + 1 {
+            return Err(skipped(dialect, applied + 1, version));
         }
         applied = version;
     }

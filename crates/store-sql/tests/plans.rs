@@ -93,6 +93,10 @@ const PLANS: &[(&str, &str)] = &[
     (include_str!("../src/queries/sqlite/archive/read.sql"), "oncebox_archive_consumer (consumer=? AND id>?)"),
     (include_str!("../src/queries/sqlite/archive/size.sql"), "oncebox_archive_consumer (consumer=?)"),
     (include_str!("../src/queries/sqlite/archive/sweep.sql"), "oncebox_archive_consumer (consumer=?)"),
+    (include_str!("../src/queries/sqlite/journal/read.sql"), "oncebox_journal_key (key=?)"),
+    (include_str!("../src/queries/sqlite/journal/read.sql"), "oncebox_journal_id (id_hash=?)"),
+    (include_str!("../src/queries/sqlite/journal/sweep.sql"), "oncebox_journal_age (consumer=? AND at<?)"),
+    (include_str!("../src/queries/sqlite/journal/sweep.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/parked/count_gaps.sql"), "oncebox_parked_gaps (consumer=? AND order_hash=?)"),
     (include_str!("../src/queries/sqlite/parked/wake_gaps.sql"), "oncebox_parked_gaps (consumer=? AND order_hash=?)"),
     (include_str!("../src/queries/sqlite/versions/lock.sql"), "USING PRIMARY KEY (consumer=? AND aggregate=?)"),
@@ -263,7 +267,8 @@ async fn expiry_on_postgres_reads_a_part_of_the_table() {
     }
 }
 
-/// Retention on PostgreSQL finds what stored mode processed, and blocks of the archive, by their indexes.
+/// Retention on PostgreSQL finds what stored mode processed, blocks of the archive and entries of the journal by their
+/// indexes.
 #[tokio::test]
 async fn sweeps_on_postgres_use_their_index() {
     let Some(place) = PostgresPlace::or_skip("sweeps_on_postgres_use_their_index") else { return };
@@ -275,12 +280,14 @@ async fn sweeps_on_postgres_use_their_index() {
              select 1, case when n % 2 = 0 then n end, case when n % 2 = 1 then n end, 0, 0, 0, n::text::bytea, 't', 'x' \
              from generate_series(1, 50000) as n; \
              insert into archive (consumer, first_at, last_at, keys, scheme, hashes) \
-             select n % 3, n, n, 1, 1, '' from generate_series(1, 50000) as n",
+             select n % 3, n, n, 1, 1, '' from generate_series(1, 50000) as n; \
+             insert into journal (at, id_hash, consumer, ended, was_parked, key, process) \
+             select n, n, n % 3, 0, 0, n::text::bytea, 'h/1' from generate_series(1, 50000) as n",
         )
         .await;
-    place.run("vacuum analyze queue, archive").await;
+    place.run("vacuum analyze queue, archive, journal").await;
     let mut db = place.connection().await;
-    let plans: [(&str, &str, &[&str]); 4] = [
+    let plans: [(&str, &str, &[&str]); 6] = [
         (
             include_str!("../src/queries/postgres/horizon/sweep_received.sql"),
             "1, 'received invoices', 1000, 100",
@@ -289,6 +296,16 @@ async fn sweeps_on_postgres_use_their_index() {
         (include_str!("../src/queries/postgres/archive/read.sql"), "1, 100, 64", &["using archive_pkey"]),
         (include_str!("../src/queries/postgres/archive/sweep.sql"), "1, 1000, 100", &["archive_pkey"]),
         (include_str!("../src/queries/postgres/archive/size.sql"), "1", &["archive"]),
+        (
+            include_str!("../src/queries/postgres/journal/sweep.sql"),
+            "1, 1000, 100",
+            &["Tid Scan on journal", "using journal_pkey"],
+        ),
+        (
+            include_str!("../src/queries/postgres/journal/read.sql"),
+            "101, null, 7, '{abc}'",
+            &["using journal_key", "using journal_id"],
+        ),
     ];
     for (file, arguments, expected) in plans {
         let statement = file.replace("{schema}", &place.schema);
@@ -300,6 +317,9 @@ async fn sweeps_on_postgres_use_their_index() {
         for index in expected {
             assert!(plan.iter().any(|step| step.contains(index)), "{index}\n{statement}\n{plan:#?}");
         }
-        assert!(!plan.iter().any(|step| step.contains("Seq Scan on queue ")), "{statement}\n{plan:#?}");
+        for table in ["queue", "journal"] {
+            let scan = format!("Seq Scan on {table} ");
+            assert!(!plan.iter().any(|step| step.contains(&scan)), "{statement}\n{plan:#?}");
+        }
     }
 }

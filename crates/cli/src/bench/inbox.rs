@@ -33,6 +33,9 @@ pub(super) struct Args {
     /// Measure latency at this many messages per second instead of half of what the variant can.
     #[arg(long, value_name = "MESSAGES_PER_SECOND", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     latency_rate: Option<u32>,
+    /// Also measure ours with a journal of every delivery.
+    #[arg(long)]
+    journal: bool,
     /// Only the variants whose name contains this.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
@@ -46,7 +49,9 @@ const HOT_LANES: u16 = 8;
 
 pub(super) async fn run<D: Database>(db: &D, args: &Args) -> anyhow::Result<()> {
     let wanted = |variant: &Variant| args.only.as_ref().is_none_or(|only| variant.name().contains(only.as_str()));
-    let variants: Vec<Variant> = Variant::all(D::NAIVE_CONNECTIONS, HOT_LANES).into_iter().filter(wanted).collect();
+    let journaled = Variant::journaled().into_iter().filter(|_| args.journal);
+    let variants = Variant::all(D::NAIVE_CONNECTIONS, HOT_LANES).into_iter().chain(journaled);
+    let variants: Vec<Variant> = variants.filter(wanted).collect();
     ensure!(!variants.is_empty(), "no variant has a name with {:?} in it", args.only.as_deref().unwrap_or_default());
 
     let mut lines: Vec<Line> = variants.into_iter().map(Line::new).collect();
@@ -82,6 +87,7 @@ pub(super) async fn run<D: Database>(db: &D, args: &Args) -> anyhow::Result<()> 
 /// One run of one variant, and how many bytes of log each message made.
 async fn measure<D: Database>(db: &D, variant: Variant, args: &Args) -> anyhow::Result<(Took, Option<f64>)> {
     let (count, lanes) = (variant.share(args.messages), args.on.lanes);
+    let credits = async |handlers| ours::run::<D, Credit>(db, count, lanes, handlers, Keys::TimeOrdered).await;
     let expected = prepare(db, variant, count).await?;
     let before = db.log_position().await?;
     let took = match variant {
@@ -89,8 +95,10 @@ async fn measure<D: Database>(db: &D, variant: Variant, args: &Args) -> anyhow::
         Variant::HandBatched => hand::batched(db, count, lanes, Style::Batched).await?,
         Variant::Naive(connections) => hand::naive::<D, Credit>(db, count, connections).await?,
         Variant::HotNaive(connections) => hand::naive::<D, HotPair>(db, count, connections).await?,
-        Variant::Each => ours::run::<D, Credit>(db, count, lanes, Handlers::Each, Keys::TimeOrdered).await?,
-        Variant::Batch => ours::run::<D, Credit>(db, count, lanes, Handlers::Batch, Keys::TimeOrdered).await?,
+        Variant::Each => credits(Handlers::Each).await?,
+        Variant::Batch => credits(Handlers::Batch).await?,
+        Variant::EachJournaled => credits(Handlers::EachJournaled).await?,
+        Variant::BatchJournaled => credits(Handlers::BatchJournaled).await?,
         Variant::HotEach(lanes) => ours::run::<D, HotPair>(db, count, lanes, Handlers::Each, Keys::TimeOrdered).await?,
     };
     let after = db.log_position().await?;
@@ -108,6 +116,8 @@ async fn latency<D: Database>(db: &D, variant: Variant, pace: Pace, lanes: u16) 
         Variant::HotNaive(connections) => hand::paced::<D, HotPair>(db, pace, connections, Style::Single).await?,
         Variant::Each => ours::paced::<D, Credit>(db, pace, lanes, Handlers::Each).await?,
         Variant::Batch => ours::paced::<D, Credit>(db, pace, lanes, Handlers::Batch).await?,
+        Variant::EachJournaled => ours::paced::<D, Credit>(db, pace, lanes, Handlers::EachJournaled).await?,
+        Variant::BatchJournaled => ours::paced::<D, Credit>(db, pace, lanes, Handlers::BatchJournaled).await?,
         Variant::HotEach(lanes) => ours::paced::<D, HotPair>(db, pace, lanes, Handlers::Each).await?,
     };
     check(db, variant, expected).await?;

@@ -13,6 +13,9 @@ pub(super) enum Variant {
     Each,
     /// Ours, set-based.
     Batch,
+    /// The same two with a journal of every delivery.
+    EachJournaled,
+    BatchJournaled,
     /// By hand, one transaction per message, on hot rows.
     HotNaive(u16),
     /// Ours, one message per call, on hot rows.
@@ -31,6 +34,11 @@ impl Variant {
         all
     }
 
+    /// Ours with a journal, beside ours without.
+    pub(super) fn journaled() -> [Self; 2] {
+        [Self::EachJournaled, Self::BatchJournaled]
+    }
+
     pub(super) fn name(self) -> String {
         let plural = |n: u16| if n == 1 { "" } else { "s" };
         match self {
@@ -39,19 +47,23 @@ impl Variant {
             Self::HandBatched => "hand-written inbox, batched".to_owned(),
             Self::Each => "oncebox `on`".to_owned(),
             Self::Batch => "oncebox `on_batch`".to_owned(),
+            Self::EachJournaled => "oncebox `on`, with a journal".to_owned(),
+            Self::BatchJournaled => "oncebox `on_batch`, with a journal".to_owned(),
             Self::HotNaive(n) => format!("hot rows: hand-written, {n} connection{}", plural(n)),
             Self::HotEach(n) => format!("hot rows: oncebox `on`, {n} lanes"),
         }
     }
 
     pub(super) fn is_ours(self) -> bool {
-        matches!(self, Self::Each | Self::Batch | Self::HotEach(_))
+        matches!(self, Self::Each | Self::Batch | Self::EachJournaled | Self::BatchJournaled | Self::HotEach(_))
     }
 
     /// How many messages of `messages` a run of it takes: one commit per message would make it ten times as long.
     pub(super) fn share(self, messages: u32) -> u32 {
         match self {
-            Self::Bare | Self::HandBatched | Self::Each | Self::Batch => messages,
+            Self::Bare | Self::HandBatched | Self::Each | Self::Batch | Self::EachJournaled | Self::BatchJournaled => {
+                messages
+            }
             Self::Naive(_) | Self::HotNaive(_) | Self::HotEach(_) => messages.div_ceil(10),
         }
     }

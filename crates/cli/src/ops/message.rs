@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use oncebox::quarantine::QuarantineStore;
 use oncebox::trail::{LOOKED_AT_MAX, Trails};
 use oncebox::{Code, Key, KeyStrategy, Store};
-use oncebox_admin::{Admin, Life, LifeAt, OutboxView, ParkedView, Sought};
+use oncebox_admin::{Admin, DeliveryView, Life, LifeAt, OutboxView, ParkedView, Sought};
 use oncebox_pipeline::file::Pipeline;
+use oncebox_pipeline::retention::Span;
 
 use super::screen::tame;
 use super::tree::Tree;
@@ -98,6 +99,9 @@ fn told(life: &Life, named: &str, by_id: bool, pipeline: Option<&Pipeline>) -> S
     for at in &life.consumers {
         tree.add(consumer(at));
     }
+    if life.more_deliveries {
+        tree.add(Tree::new("the journal has more deliveries of it; the newest 100 are shown"));
+    }
     for copy in &life.queued {
         let state = match copy.visible_at {
             Some(at) => format!("due {}", clock(at)),
@@ -158,10 +162,33 @@ fn consumer(at: &LifeAt) -> Tree {
             "was applied (archived): handled between {first} and {last}; only its key is kept"
         )));
     }
-    if at.records.is_empty() && at.parked.is_empty() && at.archived.is_none() {
+    if !at.deliveries.is_empty() {
+        let mut deliveries = Tree::new("deliveries, the newest first");
+        for one in &at.deliveries {
+            deliveries.add(Tree::new(delivery(one)));
+        }
+        tree.add(deliveries);
+    }
+    if at.records.is_empty() && at.parked.is_empty() && at.archived.is_none() && at.deliveries.is_empty() {
         tree.add(Tree::new("knows nothing of it"));
     }
     tree
+}
+
+/// One delivery, from the journal.
+fn delivery(one: &DeliveryView) -> String {
+    let mut line = format!("{} {}", clock(one.at), one.ended.replace('_', " "));
+    line += &one.cause.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default();
+    let which = match (one.was_parked, one.attempt) {
+        (true, Some(attempt)) => Some(format!("try {attempt}, from the parked messages")),
+        (true, None) => Some("from the parked messages".to_owned()),
+        (false, Some(attempt)) => Some(format!("delivery {attempt}")),
+        (false, None) => None,
+    };
+    let took = one.handler_ms.map(|millis| format!("handler {millis} ms"));
+    let from = one.coordinate.as_ref().map(|place| format!("at {place}"));
+    let rest: Vec<String> = [which, took, from, Some(format!("in {}", one.process))].into_iter().flatten().collect();
+    format!("{line}: {}", rest.join(", "))
 }
 
 fn set_aside(parked: &ParkedView) -> Tree {
@@ -225,6 +252,9 @@ fn trail(tree: &mut Tree, life: &Life, by_id: bool, pipeline: Option<&Pipeline>)
             trail.add(Tree::new(line));
         }
     }
+    for line in journals(life, pipeline) {
+        trail.add(Tree::new(line));
+    }
     trail.add(Tree::new("parked messages, and the replay that revived them last, until they are applied or discarded"));
     trail.add(Tree::new("what operators did: the newest entries of the audit log"));
     trail.add(Tree::new("outbox rows until they are published, or as long as sent ones are kept"));
@@ -236,4 +266,12 @@ fn trail(tree: &mut Tree, life: &Life, by_id: bool, pipeline: Option<&Pipeline>)
         trail.add(Tree::new(line));
     }
     tree.add(trail);
+}
+
+/// How far back journals go, of the consumers that keep one.
+fn journals(life: &Life, pipeline: Option<&Pipeline>) -> Vec<String> {
+    let specs = pipeline.into_iter().flat_map(|pipeline| &pipeline.consumers);
+    let shown = specs.filter(|spec| life.consumers.iter().any(|at| at.consumer == spec.name));
+    let line = |name: &str, kept| format!("{name}: every delivery of the last {}, by its journal", Span(kept));
+    shown.filter_map(|spec| Some(line(&spec.name, spec.journal?))).collect()
 }

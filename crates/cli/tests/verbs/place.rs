@@ -34,6 +34,7 @@ lanes = 1
 name = "ledger"
 from = "queue:entries"
 key = "entry:{entry}"
+journal = true
 
   [[consumer.on]]
   type = "entry.made"

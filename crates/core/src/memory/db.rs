@@ -10,6 +10,7 @@ use tokio::sync::OwnedMutexGuard;
 use super::counters::CounterRows;
 use super::horizon::Horizons;
 use super::inbox::Record;
+use super::journal::JournalRow;
 use super::operations::Operations;
 use super::outbox::OutboxRows;
 use super::parked::Parked;
@@ -31,6 +32,7 @@ pub(super) struct State {
     pub(super) versions: HashMap<(ConsumerId, Key), u64>,
     pub(super) offsets: HashMap<(ConsumerId, String), TakenOffset>,
     pub(super) counters: CounterRows,
+    pub(super) journal: Vec<JournalRow>,
     tables: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
     appended: u64,
 }

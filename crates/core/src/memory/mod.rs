@@ -8,6 +8,7 @@ mod counters;
 mod db;
 mod horizon;
 mod inbox;
+mod journal;
 mod offsets;
 mod operations;
 mod outbox;

@@ -42,6 +42,12 @@ pub struct Bounds {
     pub drain_deadline: Duration,
     /// How long one after-commit hook may take. Default 5 s.
     pub hook_deadline: Duration,
+    /// Entries of the journal that wait to be written, if one is kept; what finds no room is counted and left out. Default
+    /// 10,000.
+    pub journal_buffer_max: usize,
+    /// How long an entry of the journal waits at most before it is written: what a process that dies takes with it.
+    /// Default 1 s.
+    pub journal_every: Duration,
 }
 
 impl Default for Bounds {
@@ -64,6 +70,8 @@ impl Default for Bounds {
             parked_lease: Duration::from_secs(30),
             drain_deadline: Duration::from_secs(20),
             hook_deadline: Duration::from_secs(5),
+            journal_buffer_max: 10_000,
+            journal_every: Duration::from_secs(1),
         }
     }
 }
@@ -76,6 +84,7 @@ impl Bounds {
             (self.lanes > 1_000, "lanes must be at most 1000: each one holds a connection"),
             (self.batch_messages_max == 0, "batch_messages_max must be at least 1"),
             (self.parked_per_key_max == 0, "parked_per_key_max must be at least 1"),
+            (self.journal_buffer_max > 1_000_000, "journal_buffer_max must be at most 1000000"),
             (self.in_flight_max == 0, "in_flight_max must be at least 1"),
             (self.in_flight_max > 1_000_000, "in_flight_max must be at most 1000000"),
             (self.payload_bytes_max > self.in_flight_bytes_max, "in_flight_bytes_max must hold one payload_bytes_max"),

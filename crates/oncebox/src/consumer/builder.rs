@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use oncebox_core::ConsumerStore;
+use oncebox_core::journal::JournalStore;
 use oncebox_core::queue::QueueStore;
 use oncebox_core::{Class, Clock, Content, KeyStrategy, Message, Outcome, Scope, Source, Store};
 use serde::de::DeserializeOwned;
@@ -15,6 +16,7 @@ use super::alerts::{Dead, Missing};
 use super::breaker::Breaker;
 use super::engine::{Drained, Engine, RunError};
 use super::guarantee::{Guarantee, promise};
+use super::journal::{self, Journaling};
 use super::order_by::OrderBy;
 use super::retry::Retry;
 use super::routes::{Route, Shape};
@@ -231,6 +233,19 @@ impl<S: ConsumerStore, Src: Source<S>> Consumer<S, Src> {
         self
     }
 
+    /// Keeps a journal of every delivery: how it ended, when, in which process, and how long its handler took. For people who
+    /// ask what happened to a message; no promise rests on it. Each delivery adds a row, written within a second or so
+    /// beside the messages: it never holds one up, and what could not be written is counted. A process that dies takes the
+    /// last second with it. [`Retention`](crate::Retention) removes rows after a week, or as it is told.
+    #[must_use]
+    pub fn journal(mut self) -> Self
+    where
+        S: JournalStore,
+    {
+        self.setup.journal = Some(Journaling::new());
+        self
+    }
+
     /// What it can promise as it is set up, and the part that keeps it from promising more.
     pub fn promises(&self) -> (Guarantee, Option<String>) {
         let source = self.source.capabilities();
@@ -288,12 +303,12 @@ impl<S: ConsumerStore, Src: Source<S>> Consumer<S, Src> {
     /// Runs until `shutdown` resolves, then finishes or gives back what is in hand.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Drained, RunError> {
         let Self { setup, source } = self;
-        let parked = setup.parked();
+        let (parked, journal) = (setup.parked(), setup.journal_writer());
         let main = Engine::start(setup, source).await?;
         let parked = Engine::start_parked(parked).await?;
         let stop = Stop::default();
-        together(&stop, [Box::pin(main.run(stop.wait())) as Running<'_>, Box::pin(parked.run(stop.wait()))], shutdown)
-            .await
+        let flows = [Box::pin(main.run(stop.wait())) as Running<'_>, Box::pin(parked.run(stop.wait()))];
+        journal::beside(journal, together(&stop, flows, shutdown)).await
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use oncebox_core::ConsumerStore;
+use oncebox_core::journal;
 use oncebox_core::{Clock, Code, ConsumerName, Source, SourceError, StoreError, StoreErrorKind, planted};
 use tokio::sync::{RwLock, Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -19,6 +20,7 @@ use super::guarantee::Promise;
 use super::heartbeat::{self, Held};
 use super::identity::{Identity, Records};
 use super::intake::{self, room_kib};
+use super::journal::Notes;
 use super::lane::Lane;
 use super::opening;
 use super::order_by::OrderBy;
@@ -49,6 +51,8 @@ pub(crate) struct Engine<S: ConsumerStore, Src: Source<S>> {
     pub(super) constraints: HashSet<String>,
     pub(super) hooks: Vec<Arc<SettledHook>>,
     pub(super) alerts: Alerts,
+    /// Where deliveries are noted, if a journal is kept.
+    pub(super) journal: Option<Arc<Notes>>,
     pub(super) versioned: Option<Versioned>,
     pub(super) retries: Retries,
     pub(super) classify: Vec<Classify>,
@@ -189,6 +193,7 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
             constraints: setup.constraints,
             hooks: setup.hooks,
             alerts: setup.alerts,
+            journal: setup.journal.map(|journaling| journaling.notes),
             versioned: setup.versioned,
             retries: setup.retries,
             classify: setup.classify,
@@ -234,6 +239,9 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
         );
         if let Some(because) = &promise.because {
             tracing::info!(consumer = %self.name, "each message is handled {}: {because}", promise.guarantee);
+        }
+        if self.journal.is_some() {
+            tracing::info!(consumer = %self.name, "a journal is kept of every delivery: {}", journal::cost(store.name));
         }
         if self.identity.scope.is_global() {
             tracing::warn!(consumer = %self.name, "its keys are global: a message that another consumer with global keys handled counts as a duplicate here");

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use oncebox_core::store::Transaction;
 use oncebox_core::{ConsumerStore, Failure, Message, Outcome, Source, Store, StoreError, StoreErrorKind, planted};
+use tokio::time::Instant;
 
 use super::Engine;
 use super::attempt::{During, Stop};
@@ -139,7 +140,11 @@ async fn run<S: ConsumerStore, Src: Source<S>>(
         claims: turn.route.claims,
         seconds: &engine.stats.sight.handler,
     };
+    let began = engine.journal.as_ref().map(|_| Instant::now());
     let ran = call::run(tx, call, messages, caller, &processing).await;
+    if let Some(began) = began {
+        places.iter().for_each(|&place| works[place].took.set(began.elapsed()));
+    }
     if let Ran::Failed { failure, .. } | Ran::Stopped { failure, .. } | Ran::Kept { failure } = &ran {
         processing.failed(failure);
     }

@@ -40,6 +40,22 @@ impl Identity {
         self.fingerprinter = Fingerprinter::new(content);
     }
 
+    /// The key of a message's first claim alone.
+    pub(super) fn first_key(&self, message: &Message, coordinate: Option<&Coordinate>) -> Result<Key, Failure> {
+        self.scoped(&self.key, message, coordinate)
+    }
+
+    fn scoped(
+        &self,
+        strategy: &KeyStrategy,
+        message: &Message,
+        coordinate: Option<&Coordinate>,
+    ) -> Result<Key, Failure> {
+        let key = strategy.key(message, coordinate);
+        let scoped = key.and_then(|key| self.scope.within(message, key));
+        scoped.map_err(|error| Failure::permanent(format!("it gets no key: {error}")))
+    }
+
     pub(super) fn claims(
         &self,
         records: Records,
@@ -48,11 +64,7 @@ impl Identity {
     ) -> Result<Claims, Failure> {
         let fingerprint = self.fingerprinter.fingerprint(message);
         let consumer = if self.scope.is_global() { records.shared } else { records.own };
-        let key = |strategy: &KeyStrategy| {
-            let key = strategy.key(message, coordinate);
-            let scoped = key.and_then(|key| self.scope.within(message, key));
-            scoped.map_err(|error| Failure::permanent(format!("it gets no key: {error}")))
-        };
+        let key = |strategy: &KeyStrategy| self.scoped(strategy, message, coordinate);
         let request = |key: Key, id_hash| ClaimRequest { consumer, key, fingerprint, id_hash };
         let first_is_id = self.key.is_message_id();
         let first = request(key(&self.key)?, if first_is_id { None } else { id_hash(message) });

@@ -16,7 +16,7 @@ use super::outage::Pause;
 use super::plants;
 use super::setup::Flow;
 use super::stats::{InHand, Stats};
-use super::work::{Ready, Room, Work};
+use super::work::{Ready, Room, Took, Work};
 use super::{Engine, OrderBy};
 
 /// How long one look for messages lasts: the longest that a shutdown waits for an idle source.
@@ -162,7 +162,7 @@ fn work<S: ConsumerStore, Src: Source<S>>(
         None => ready(engine, &delivery),
         Some(failure) => Err(failure),
     };
-    Work { delivery, ready, order_key, wave: 0, is_probe: false, room }
+    Work { delivery, ready, order_key, wave: 0, is_probe: false, took: Took::default(), room }
 }
 
 /// The same for one that goes to no lane, once there is room for it; `None` if there never will be.
@@ -181,6 +181,7 @@ async fn give_back<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, de
         return;
     }
     Stats::add(&engine.stats.released, deliveries.len());
+    engine.journal_untouched(&deliveries);
     if let Err(error) = engine.source.release(deliveries, Release::default()).await {
         tracing::info!(consumer = %engine.name, "not released, so they come again when their leases run out: {error}");
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use oncebox_core::ConsumerStore;
 use oncebox_core::crashpoint::crashpoint;
+use oncebox_core::journal::DeliveryEnd;
 use oncebox_core::parked::{Verdict, Waits};
 use oncebox_core::{Class, Code, Failure, Source, StoreError, StoreErrorKind};
 use tokio::time::Instant;
@@ -16,6 +17,7 @@ use super::bounds::backoff;
 use super::breaker::Failed;
 use super::cause::{Cause, Causes};
 use super::fate::Kind;
+use super::journal::End;
 use super::lane::{Lane, Works};
 use super::parking::{self, SetAside};
 use super::settle;
@@ -191,6 +193,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
         {
             stats.sight.add_duplicates(Causes::one(&work.delivery.message.kind, cause));
         }
+        self.engine.journal(std::slice::from_ref(&work), |delivery| End::of_verdict(verdict, delivery));
         let alerts = &self.engine.alerts;
         let told = verdict.map(|verdict| alerts.verdict(self.engine.name.as_str(), &work.delivery.message, verdict));
         settle::acknowledge(&self.engine, vec![work]).await;
@@ -229,6 +232,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             // Its new owner judges it.
             StoreErrorKind::Fenced => {
                 Stats::add(&self.engine.stats.leases_lost, 1);
+                self.engine.journal(std::slice::from_ref(&work), |_| DeliveryEnd::LeaseLost.into());
                 self.block(work.order_key.clone());
                 None
             }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_core::ConsumerStore;
+use oncebox_core::journal::DeliveryEnd;
 use oncebox_core::{Class, Code, Failure, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind, planted};
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
@@ -348,6 +349,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             StoreErrorKind::Fenced if alone => {
                 Stats::add(&self.engine.stats.leases_lost, 1);
                 tracing::debug!(consumer = %self.engine.name, "a lease was lost before its message was done: {error}");
+                self.engine.journal(&works, |_| DeliveryEnd::LeaseLost.into());
                 // Its new owner may be ourselves, with what follows it still in hand under leases that hold.
                 for work in works {
                     self.block(work.order_key);

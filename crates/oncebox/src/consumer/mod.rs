@@ -27,6 +27,7 @@ mod handling;
 mod heartbeat;
 mod identity;
 mod intake;
+mod journal;
 mod judgement;
 mod lane;
 mod opening;

@@ -11,6 +11,7 @@ use oncebox_core::{Conflict, Outcome, OutcomeKind, Release, Source, Store};
 use super::Engine;
 use super::cause::{Cause, Causes};
 use super::fate::{Fate, Kind};
+use super::journal::End;
 use super::stats::Stats;
 use super::work::{Room, Work};
 use crate::context::{BoxFuture, Hook};
@@ -55,6 +56,7 @@ pub(super) async fn committed<S: ConsumerStore, Src: Source<S>>(
     Stats::add(&engine.stats.commits, 1);
     // A hang or an error here is a crash between commit and acknowledgement; the messages come again as duplicates.
     let _ = crashpoint("committed").await;
+    engine.journal_fates(&works, &fates);
     let mut unsettled = Unsettled {
         conflicts: Vec::new(),
         unfit: Vec::new(),
@@ -177,6 +179,7 @@ pub(super) async fn release<S: ConsumerStore, Src: Source<S>>(
     if works.is_empty() {
         return;
     }
+    engine.journal(&works, |delivery| End::of_release(reason.as_deref(), delivery));
     let (deliveries, _room) = unload(works);
     if let Err(error) = engine.source.release(deliveries, Release { delay, reason }).await {
         tracing::info!(consumer = %engine.name, "not released, so they come again when their leases run out: {error}");

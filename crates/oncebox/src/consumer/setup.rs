@@ -13,6 +13,7 @@ use super::alerts::Alerts;
 use super::breaker::Breaker;
 use super::guarantee::{Guarantee, Promise, promise};
 use super::identity::Identity;
+use super::journal::Journaling;
 use super::order_by::{OrderBy, by_message_key};
 use super::retry::Retries;
 use super::routes::Routes;
@@ -32,6 +33,8 @@ pub(super) struct Setup<S: Store> {
     pub(super) constraints: HashSet<String>,
     pub(super) hooks: Vec<Arc<SettledHook>>,
     pub(super) alerts: Alerts,
+    /// Shared by all flows of the consumer.
+    pub(super) journal: Option<Journaling<S>>,
     pub(super) versioned: Option<Versioned>,
     pub(super) retries: Retries,
     pub(super) classify: Vec<Classify>,
@@ -79,6 +82,7 @@ impl<S: Store> Setup<S> {
             constraints: HashSet::new(),
             hooks: Vec::new(),
             alerts: Alerts::default(),
+            journal: None,
             versioned: None,
             retries: Retries::default(),
             classify: Vec::new(),
@@ -105,6 +109,7 @@ impl<S: Store> Setup<S> {
             constraints: HashSet::new(),
             hooks: Vec::new(),
             alerts: self.alerts.clone(),
+            journal: self.journal.clone(),
             versioned: None,
             retries: self.retries.clone(),
             classify: Vec::new(),
@@ -131,6 +136,7 @@ impl<S: Store> Setup<S> {
             constraints: self.constraints.clone(),
             hooks: self.hooks.clone(),
             alerts: self.alerts.clone(),
+            journal: self.journal.clone(),
             versioned: self.versioned.clone(),
             retries: self.retries.clone(),
             classify: self.classify.clone(),

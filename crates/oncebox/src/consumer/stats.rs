@@ -99,6 +99,10 @@ counters! {
     unknown_commits,
     /// Leases that were taken over before the message was done.
     leases_lost,
+    /// Deliveries that are in the journal.
+    journaled,
+    /// Deliveries that should be in the journal and are not.
+    journal_lost,
 }
 
 impl Stats {

@@ -27,6 +27,7 @@ use super::DryRunner;
 use super::builder::Consumer;
 use super::engine::{Drained, Engine, RunError};
 use super::identity::{Identity, Records};
+use super::journal;
 use super::order_by::by_message_key;
 use super::parking;
 use super::routes::{Route, Routes, Shape};
@@ -79,6 +80,7 @@ impl<S: QueueStore, Src: Source<S>> StoredConsumer<S, Src> {
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Drained, RunError> {
         let Consumer { setup, source } = self.consumer;
         let name = setup.check()?;
+        let journal = setup.journal_writer();
         let spec = QueueSpec::received(&name, setup.order.is_kept());
         let (front, back) = split(setup, &name, spec.clone(), self.front_stats).await?;
         let queue = Queue::with_spec(back.store.clone(), spec).lease(self.lease).keeping_processed();
@@ -95,7 +97,7 @@ impl<S: QueueStore, Src: Source<S>> StoredConsumer<S, Src> {
             Box::pin(back.run(stop.wait())),
             Box::pin(parked.run(stop.wait())),
         ];
-        together(&stop, flows, shutdown).await
+        journal::beside(journal, together(&stop, flows, shutdown)).await
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
 use oncebox_core::{Delivery, Failure, Store};
 use tokio::sync::OwnedSemaphorePermit;
@@ -22,8 +24,26 @@ pub(super) struct Work<S: Store, R> {
     pub(super) wave: u64,
     /// It is to show whether things work again, while the breaker is open.
     pub(super) is_probe: bool,
+    /// How long its handler took, for the journal.
+    pub(super) took: Took,
     /// Room that it takes, given back when it is settled.
     pub(super) room: Room,
+}
+
+/// How long the last call of a message's handler took. Set where messages are only looked at, and only if somebody asks.
+#[derive(Debug, Default)]
+pub(super) struct Took(AtomicU32);
+
+impl Took {
+    pub(super) fn set(&self, took: Duration) {
+        let millis = u32::try_from(took.as_millis()).unwrap_or(u32::MAX);
+        self.0.store(millis.saturating_add(1), Relaxed);
+    }
+
+    /// `None` if no call was made.
+    pub(super) fn millis(&self) -> Option<u32> {
+        self.0.load(Relaxed).checked_sub(1)
+    }
 }
 
 /// Room for some messages and for their bytes, and their number among what is in hand.

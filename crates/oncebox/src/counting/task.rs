@@ -18,6 +18,7 @@ use super::overview::{InStore, Overview};
 use super::rise::{self, Rise};
 use crate::consumer::Stats;
 use crate::own_session::OwnSession;
+use crate::process;
 use crate::relay::RelayStats;
 use crate::retention::RetentionStats;
 
@@ -142,7 +143,7 @@ impl<S: ConsumerStore + CounterStore + DepthStore> Counting<S> {
         let overview = Arc::new(self.overview);
         show(Arc::clone(&overview));
         let mut counter = Counter {
-            flush: Flush::new(label(), Arc::clone(&self.clock)),
+            flush: Flush::new(process::label(), Arc::clone(&self.clock)),
             rises: overview.consumers.iter().map(|_| Rise::default()).collect(),
             // The first at once: whoever looks sees that it is there.
             pause: Duration::ZERO,
@@ -320,13 +321,6 @@ async fn look<Tx: Consumers + Depths + Outbox + Counters>(
     seen.outbox_lag_seconds = Some(seen.lanes.iter().map(|lane| lane.lag_seconds).max().unwrap_or(0));
     seen.outbox = Some(backlog);
     Ok(seen)
-}
-
-/// How people find this process.
-fn label() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| std::env::var("HOSTNAME").ok());
-    let host = host.as_deref().map(str::trim).filter(|host| !host.is_empty()).unwrap_or("host");
-    format!("{host}/{}", std::process::id())
 }
 
 impl<S: ConsumerStore> fmt::Debug for Counting<S> {

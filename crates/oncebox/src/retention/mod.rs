@@ -14,6 +14,7 @@ mod runner;
 mod settings;
 mod stats;
 
+pub use oncebox_core::journal::JOURNAL_KEPT;
 pub use oncebox_core::retention::{ArchiveKept, RETENTION, RETENTION_MONEY, RetentionBounds};
 pub use settings::{Retention, RetentionError};
 pub use stats::{RetentionProgress, RetentionStats, SweepProgress};

@@ -2,6 +2,7 @@
 
 use oncebox_core::archive::Archives;
 use oncebox_core::horizon::{Consumers, SweepReceived};
+use oncebox_core::journal::Journals;
 use oncebox_core::outbox::Outbox;
 use oncebox_core::replay::Replays;
 use oncebox_core::retention::{ARCHIVE_STEP_MAX, RetentionBounds};
@@ -16,6 +17,8 @@ pub(super) enum Old<'o> {
     Received(ConsumerId, &'o ConsumerName),
     /// The archive of a consumer's keys.
     Archived(ConsumerId, &'o ConsumerName),
+    /// The journal of a consumer's deliveries.
+    Journal(ConsumerId, &'o ConsumerName),
     /// Rows of the outbox that were sent.
     Sent,
     /// Replays that came to their end.
@@ -28,6 +31,7 @@ impl<'o> Old<'o> {
         match self {
             Self::Received(..) => "processed messages of stored mode",
             Self::Archived(..) => "blocks of the archive",
+            Self::Journal(..) => "entries of the journal",
             Self::Sent => "rows of the outbox that were sent",
             Self::Replays => "replays that ended",
         }
@@ -36,7 +40,7 @@ impl<'o> Old<'o> {
     /// Whose it is; `None`: it belongs to the store.
     pub(super) fn consumer(self) -> Option<&'o ConsumerName> {
         match self {
-            Self::Received(_, name) | Self::Archived(_, name) => Some(name),
+            Self::Received(_, name) | Self::Archived(_, name) | Self::Journal(_, name) => Some(name),
             Self::Sent | Self::Replays => None,
         }
     }
@@ -46,6 +50,7 @@ impl<'o> Old<'o> {
         match self {
             Self::Received(_, name) => stats.change(name.as_str(), |progress| progress.processed += removed),
             Self::Archived(_, name) => stats.change(name.as_str(), |progress| progress.archive_blocks += removed),
+            Self::Journal(_, name) => stats.change(name.as_str(), |progress| progress.journal += removed),
             Self::Sent => stats.change_swept(|progress| progress.sent += removed),
             Self::Replays => stats.change_swept(|progress| progress.replays += removed),
         }
@@ -60,13 +65,14 @@ impl<'o> Old<'o> {
     /// One step.
     pub(super) async fn sweep<Tx>(self, tx: &mut Tx, before: Timestamp, max: usize) -> Result<u64, StoreError>
     where
-        Tx: Consumers + Archives + Outbox + Replays,
+        Tx: Consumers + Archives + Journals + Outbox + Replays,
     {
         match self {
             Self::Received(consumer, name) => {
                 tx.sweep_received(SweepReceived { consumer, name, older_than: before, limit: max }).await
             }
             Self::Archived(consumer, _) => tx.sweep_archive(consumer, before, max).await,
+            Self::Journal(consumer, _) => tx.sweep_journal(consumer, before, max).await,
             Self::Sent => tx.sweep_sent(before, max).await,
             Self::Replays => tx.sweep_replays(before, max).await,
         }

@@ -3,8 +3,8 @@
 //! ```text
 //!  run ──▶ for each consumer: a pass over its records, what stored mode processed, its old archive
 //!   ▲                    │
-//!   │                    └──▶ sent rows of the outbox ──▶ ended replays ──▶ wait ──┐
-//!   └──────────────────────────────────────────────────────────────────────────────┘
+//!   │                    └──▶ journals ──▶ sent rows of the outbox ──▶ ended replays ──▶ wait ──┐
+//!   └───────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! Each step is a transaction that leaves the store as it should be, so a process that dies anywhere has done no harm, and
@@ -45,7 +45,8 @@ impl<S: QuarantineStore> Retention<S> {
     }
 
     async fn work(&self, stop: &Stop) -> Result<(), RetentionError> {
-        let shortest = self.kept.iter().map(|kept| kept.retention).chain(self.sent_kept).min();
+        let kept = self.kept.iter().map(|kept| kept.retention).chain(self.journals.values().copied());
+        let shortest = kept.chain(self.sent_kept).min();
         let between = shortest.map_or(self.bounds.every, |retention| self.bounds.between_passes(retention));
         let own = OwnSession::new(self.store.clone());
         let pace = Pace::new(self.bounds, between);
@@ -54,6 +55,9 @@ impl<S: QuarantineStore> Retention<S> {
             (going.began, going.lost, going.round) = (Instant::now(), Duration::ZERO, Round::Whole);
             for kept in &self.kept {
                 self.retire(&own, &mut going, kept).await?;
+            }
+            for (name, kept) in &self.journals {
+                self.shorten_journal(&own, &mut going, name, *kept).await?;
             }
             if let Some(retention) = self.sent_kept {
                 self.sweep(&own, &mut going, Old::Sent, retention).await?;
@@ -96,6 +100,21 @@ impl<S: QuarantineStore> Retention<S> {
             self.sweep(own, going, Old::Archived(consumer, name), kept).await?;
         }
         Ok(())
+    }
+
+    /// Removes what is old of the journal of one consumer, whether or not it still keeps one.
+    async fn shorten_journal(
+        &self,
+        own: &OwnSession<S>,
+        going: &mut Going<'_>,
+        name: &ConsumerName,
+        kept: Duration,
+    ) -> Result<(), RetentionError> {
+        let known = self.patiently(going, Some(name), || self.store.consumer(name)).await?;
+        match known {
+            Some(consumer) => self.sweep(own, going, Old::Journal(consumer, name), kept).await,
+            None => Ok(()),
+        }
     }
 
     /// One pass over the records of one consumer.

@@ -1,9 +1,11 @@
 //! What retention removes, and what is said before it begins.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_core::horizon::RETENTION_MIN;
+use oncebox_core::journal::JOURNAL_KEPT;
 use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::retention::{ArchiveKept, RetentionBounds};
 use oncebox_core::store::InvalidName;
@@ -28,6 +30,8 @@ use super::stats::RetentionStats;
 pub struct Retention<S: QuarantineStore> {
     pub(super) store: S,
     pub(super) kept: Vec<Kept>,
+    /// For how long entries of their journals are kept.
+    pub(super) journals: BTreeMap<ConsumerName, Duration>,
     pub(super) sent_kept: Option<Duration>,
     pub(super) bounds: RetentionBounds,
     pub(super) stats: Arc<RetentionStats>,
@@ -82,12 +86,23 @@ impl<S: QuarantineStore> Retention<S> {
     /// Retention in this store, of nothing yet.
     pub fn new(store: S) -> Self {
         let bounds = RetentionBounds::default();
-        Self { store, kept: Vec::new(), sent_kept: None, bounds, stats: Arc::default() }
+        Self { store, kept: Vec::new(), journals: BTreeMap::new(), sent_kept: None, bounds, stats: Arc::default() }
     }
 
-    /// Keeps the records of this consumer for so long, an hour at least.
+    /// Keeps the records of this consumer for so long, an hour at least; and its journal, if it has one, for a
+    /// [week](JOURNAL_KEPT).
     pub fn keep(self, consumer: &str, retention: Duration) -> Result<Self, RetentionError> {
-        self.keep_of(ConsumerName::new(consumer)?, retention)
+        let consumer = ConsumerName::new(consumer)?;
+        let mut kept = self.keep_of(consumer.clone(), retention)?;
+        kept.journals.entry(consumer).or_insert(JOURNAL_KEPT);
+        Ok(kept)
+    }
+
+    /// Keeps the [journal](crate::Consumer::journal) of this consumer for so long. What is there of one that it no longer
+    /// keeps goes as well.
+    pub fn keep_journal(mut self, consumer: &str, kept: Duration) -> Result<Self, RetentionError> {
+        self.journals.insert(ConsumerName::new(consumer)?, kept);
+        Ok(self)
     }
 
     /// Keeps the records that consumers with global keys share for so long: as long as the longest of them needs.

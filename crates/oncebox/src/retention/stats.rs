@@ -24,6 +24,8 @@ pub struct RetentionProgress {
     pub processed: u64,
     /// Blocks of archived keys that were deleted.
     pub archive_blocks: u64,
+    /// Entries of its journal that were deleted.
+    pub journal: u64,
     /// Transactions that this took.
     pub steps: u64,
     /// Passes that came to their end.

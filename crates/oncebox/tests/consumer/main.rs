@@ -14,6 +14,7 @@ mod failures;
 mod fixtures;
 mod hooks;
 mod horizon;
+mod journal;
 mod marks;
 mod once;
 mod order;
@@ -184,4 +185,15 @@ on_every_store! {
     archive::an_archive_goes_after_its_time,
     archive::what_was_made_before_a_checkpoint_is_not_applied,
     stored::what_stored_mode_processed_goes_with_retention,
+    journal::the_journal_tells_each_delivery,
+    journal::a_journaled_delivery_is_found_by_the_id_of_its_message,
+    journal::a_crash_shows_in_the_journal_of_the_next_delivery,
+    journal::an_unknown_commit_is_journaled_once,
+    journal::a_journal_that_cannot_be_written_fails_no_message,
+    journal::a_journal_that_hangs_holds_up_nobody,
+    journal::faults_in_the_journal_double_no_entry,
+    journal::an_unknown_commit_of_the_journal_is_not_repeated,
+    journal::without_a_journal_nothing_is_written,
+    journal::stored_mode_journals_both_halves,
+    journal::a_journal_goes_after_its_time,
 }

@@ -5,6 +5,7 @@
 //! | `text` | secrets that are written out |
 //! | `hosts` | connections in plain text to other machines |
 //! | `keys` | keys that catch too much |
+//! | `journal` | what a journal costs |
 //! | `store` | schema, clock, indexes |
 //! | `postgres`, `sqlite` | durability, bloat, transactions that stay open |
 //! | `brokers`, `nats`, `rabbitmq` | topics, streams, queues, offsets |
@@ -19,6 +20,7 @@ mod brokers;
 mod finding;
 mod handlers;
 mod hosts;
+mod journal;
 mod keys;
 #[cfg(feature = "brokers")]
 mod nats;
@@ -82,6 +84,7 @@ pub async fn examine(pipeline: &Pipeline, text: &str) -> Report {
     let mut asked = Vec::new();
     for spec in &pipeline.consumers {
         found.extend(keys::too_broad(spec));
+        found.extend(journal::cost(spec, &pipeline.store));
         let facts = Facts::ask(spec, pipeline).await;
         found.extend(brokers::look(spec, &facts).await);
         found.extend(retention(&judge(spec, &facts)));

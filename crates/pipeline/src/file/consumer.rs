@@ -31,6 +31,8 @@ pub struct ConsumerSpec {
     pub version: Option<Template>,
     /// How long its records are kept.
     pub retention: RetentionSpec,
+    /// For how long a journal of every delivery is kept; absent: none is.
+    pub journal: Option<Duration>,
     /// What it does about failures.
     pub retry: RetrySpec,
     /// How many messages it handles side by side.
@@ -133,6 +135,7 @@ pub(super) fn read(field: &Field<'_>) -> Option<ConsumerSpec> {
         table.mistake("`version` in [[consumer]] needs `order_by`: it says whose versions they are");
     }
     let retention = retention::read(&table);
+    let journal = retention::journal(&table);
     let retry = table.field("retry").map_or_else(RetrySpec::default, |field| read_retry(&field));
     let lanes = table.field("lanes").and_then(|field| field.count()).map(|lanes| lanes as usize);
     let require = table.field("require").and_then(|field| choice(&field, &GUARANTEES));
@@ -156,6 +159,7 @@ pub(super) fn read(field: &Field<'_>) -> Option<ConsumerSpec> {
         order_by,
         version,
         retention,
+        journal,
         retry,
         lanes,
         require,

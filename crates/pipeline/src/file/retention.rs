@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oncebox::horizon::RETENTION_MIN;
-use oncebox::retention::{ArchiveKept, RETENTION_MONEY};
+use oncebox::retention::{ArchiveKept, JOURNAL_KEPT, RETENTION_MONEY};
 
 use super::duration;
 use super::table::Table;
@@ -55,6 +55,24 @@ pub(super) fn read(table: &Table<'_>) -> RetentionSpec {
         });
     }
     spec
+}
+
+/// `journal = true` for a week, or for as long as `journal_for` says.
+pub(super) fn journal(table: &Table<'_>) -> Option<Duration> {
+    let is_kept = table.field("journal").and_then(|field| field.boolean()).unwrap_or(false);
+    let field = table.field("journal_for");
+    let kept = field.as_ref().and_then(|field| {
+        field.read(|text| match duration::parse(text)? {
+            short if short < RETENTION_MIN => {
+                Err(format!("`{text}` is too short: a journal is kept for an hour at least"))
+            }
+            kept => Ok(kept),
+        })
+    });
+    if let Some(field) = field.filter(|_| !is_kept) {
+        table.mistake_at(field.line, "`journal_for` in [[consumer]] needs `journal = true`".to_owned());
+    }
+    is_kept.then(|| kept.unwrap_or(JOURNAL_KEPT))
 }
 
 /// `archive_keys = true` for ever, or for as long as `archive_for` says.

@@ -39,6 +39,10 @@ const CONSUMER_COUNTERS: &[OfConsumer] = &[
     ("oncebox_commits_total", "Transactions that committed.", |s| s.commits),
     ("oncebox_unknown_commits_total", "Commits whose answer was lost; each was looked up.", |s| s.unknown_commits),
     ("oncebox_leases_lost_total", "Deliveries that were taken over before the message was done.", |s| s.leases_lost),
+    ("oncebox_journal_entries_total", "Deliveries that were written into the journal, where one is kept.", |s| {
+        s.journaled
+    }),
+    ("oncebox_journal_lost_total", "Deliveries that should be in the journal and are not.", |s| s.journal_lost),
 ];
 
 /// A counter of the relay.
@@ -207,6 +211,7 @@ fn retention(text: &mut Text, overview: &Overview, now: Timestamp) {
             ("records", progress.deleted),
             ("processed", progress.processed),
             ("archive_blocks", progress.archive_blocks),
+            ("journal", progress.journal),
         ] {
             removed.sample(&[("consumer", consumer), ("what", what)], count);
         }

@@ -10,7 +10,7 @@ mod running;
 use std::fmt;
 use std::time::Duration;
 
-use oncebox::retention::{ArchiveKept, RETENTION};
+use oncebox::retention::{ArchiveKept, JOURNAL_KEPT, RETENTION};
 
 use crate::file::{ConsumerSpec, Pipeline};
 pub(crate) use brokers::Facts;
@@ -60,6 +60,8 @@ pub struct Kept {
     pub unasked: Option<String>,
     /// For how long the keys of records that are gone stay in the archive; `None`: they are not archived.
     pub archive: Option<ArchiveKept>,
+    /// For how long entries of its journal are kept, also of one that it no longer keeps.
+    pub journal: Duration,
     /// The broker did not answer, whatever the file says.
     pub is_unanswered: bool,
     /// The file says that a shorter one is meant.
@@ -141,8 +143,9 @@ pub(crate) fn judge(spec: &ConsumerSpec, facts: &Facts) -> Kept {
     let is_stated = spec.retention.kept.or(spec.retention.broker).is_some();
     let unasked = if let Facts::Silent(reason) = facts { Some(reason.clone()).filter(|_| !is_stated) } else { None };
     let (archive, is_unsafe, line) = (spec.retention.archive, spec.retention.is_unsafe, spec.retention.line);
-    let is_unanswered = matches!(facts, Facts::Silent(_));
-    Kept { consumer: spec.name.clone(), retention, needed, ways, unasked, archive, is_unanswered, is_unsafe, line }
+    let (is_unanswered, consumer) = (matches!(facts, Facts::Silent(_)), spec.name.clone());
+    let journal = spec.journal.unwrap_or(JOURNAL_KEPT);
+    Kept { consumer, retention, needed, ways, unasked, archive, journal, is_unanswered, is_unsafe, line }
 }
 
 /// The retention of each consumer of a file, with its broker asked.

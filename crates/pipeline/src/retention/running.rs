@@ -71,6 +71,10 @@ impl<S: Backend> Retiring<S> {
         if let Some(relay) = sent {
             retention = retention.keep_sent(relay.sent_retention);
         }
+        for one in kept {
+            // Whatever the broker says: nobody comes back to a journal.
+            retention = retention.keep_journal(&one.consumer, one.journal)?;
+        }
         for one in kept.iter().filter(|one| one.unasked.is_none()) {
             retention = keep(retention, one)?;
         }
@@ -111,7 +115,7 @@ impl<S: Backend> Retiring<S> {
 }
 
 fn keep<S: Backend>(retention: Retention<S>, one: &Kept) -> Result<Retention<S>, RetentionError> {
-    let retention = retention.keep(&one.consumer, one.retention)?;
+    let retention = retention.keep(&one.consumer, one.retention)?.keep_journal(&one.consumer, one.journal)?;
     match one.archive {
         Some(archive) => retention.archive(&one.consumer, archive),
         None => Ok(retention),

@@ -248,6 +248,7 @@ impl Dialect for PostgresDialect {
         Migration { version: 8, name: "offsets", sql: include_str!("../migrations/postgres/0008_offsets.sql") },
         Migration { version: 9, name: "counters", sql: include_str!("../migrations/postgres/0009_counters.sql") },
         Migration { version: 10, name: "archive", sql: include_str!("../migrations/postgres/0010_archive.sql") },
+        Migration { version: 11, name: "journal", sql: include_str!("../migrations/postgres/0011_journal.sql") },
         Migration { version: 12, name: "depths", sql: include_str!("../migrations/postgres/0012_depths.sql") },
     ];
 

@@ -199,6 +199,7 @@ impl Dialect for SqliteDialect {
         Migration { version: 8, name: "offsets", sql: include_str!("../migrations/sqlite/0008_offsets.sql") },
         Migration { version: 9, name: "counters", sql: include_str!("../migrations/sqlite/0009_counters.sql") },
         Migration { version: 10, name: "archive", sql: include_str!("../migrations/sqlite/0010_archive.sql") },
+        Migration { version: 11, name: "journal", sql: include_str!("../migrations/sqlite/0011_journal.sql") },
         Migration { version: 12, name: "depths", sql: include_str!("../migrations/sqlite/0012_depths.sql") },
     ];
 

@@ -10,6 +10,7 @@
 //! seam calls at which something goes wrong, by hand, by chance from a seed, by a function, or in turn: [`repeat_every_call`] and
 //! [`fail_at_each_call_in_turn`] run a whole scenario once for each call that it makes.
 
+mod journal;
 mod offsets;
 mod outbox;
 mod parked;

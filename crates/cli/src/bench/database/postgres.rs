@@ -95,7 +95,7 @@ impl Database for PostgresPlace {
     }
 
     async fn reset(&self, accounts: i64) -> anyhow::Result<()> {
-        self.run("truncate inbox, hand_inbox, accounts").await?;
+        self.run("truncate inbox, journal, hand_inbox, accounts").await?;
         self.run(&format!("insert into accounts (id) select generate_series(0, {accounts} - 1)")).await?;
         self.run("vacuum analyze accounts").await?;
         self.run("checkpoint").await

@@ -88,7 +88,7 @@ impl Database for SqlitePlace {
     }
 
     async fn reset(&self, accounts: i64) -> anyhow::Result<()> {
-        self.run("begin; delete from oncebox_inbox; delete from hand_inbox; delete from accounts").await?;
+        self.run("begin; delete from oncebox_inbox; delete from oncebox_journal; delete from hand_inbox; delete from accounts").await?;
         self.run(&format!(
             "with recursive n (id) as (select 0 union all select id + 1 from n where id + 1 < {accounts})
              insert into accounts (id) select id from n"

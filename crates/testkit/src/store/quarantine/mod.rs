@@ -1,10 +1,11 @@
 //! What every store must let an operator do: see what is parked, discard, revive and edit it, run replays that outlive
-//! their process, and keep the audit log, the horizon, the archive and the checkpoint.
+//! their process, and keep the audit log, the horizon, the archive, the checkpoint and the journal.
 
 mod acts;
 mod archive;
 mod edits;
 mod history;
+mod journal;
 mod received;
 mod replays;
 mod rows;
@@ -15,6 +16,7 @@ pub use acts::*;
 pub use archive::*;
 pub use edits::*;
 pub use history::*;
+pub use journal::*;
 pub use received::*;
 pub use replays::*;
 pub use rows::*;
@@ -78,6 +80,12 @@ macro_rules! quarantine_suite {
             a_checkpoint_never_goes_back,
             processed_messages_of_stored_mode_go,
             young_processed_messages_stay,
+
+            a_delivery_is_found_by_key_and_by_id,
+            the_newest_entries_come_first_and_are_bounded,
+            an_entry_bears_whatever_brokers_send,
+            entries_that_rolled_back_never_were,
+            old_entries_go_in_steps,
         ] }
     };
 }
