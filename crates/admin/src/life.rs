@@ -144,6 +144,8 @@ pub struct RecordView {
     pub key: String,
     /// Why it was rejected.
     pub reason: Option<String>,
+    /// It is the record of another message with this key: this one conflicts with it, and is parked.
+    pub of_another: bool,
 }
 
 /// One delivery of a message, from the journal.
@@ -383,7 +385,12 @@ impl About<'_> {
 
 fn at(known: &KnownConsumer, records: &[TrailRecord], parked: &[ParkedRow]) -> LifeAt {
     let name = known.name.as_str();
-    let records = records.iter().filter(|record| record.consumer == known.id).map(RecordView::new);
+    let is_anothers = |record: &TrailRecord| {
+        let of_key = |row: &&ParkedRow| row.consumer == record.consumer && row.key == record.key;
+        parked.iter().filter(of_key).any(|row| !row.owns_record)
+    };
+    let records = records.iter().filter(|record| record.consumer == known.id);
+    let records = records.map(|record| RecordView::new(record, is_anothers(record)));
     let parked = parked.iter().filter(|row| row.consumer == known.id);
     LifeAt {
         consumer: name.to_owned(),
@@ -403,7 +410,7 @@ fn kind(parked: &[ParkedRow], queued: &[TrailQueued], outbox: &[TrailOutbox]) ->
 }
 
 impl RecordView {
-    fn new(record: &TrailRecord) -> Self {
+    fn new(record: &TrailRecord, of_another: bool) -> Self {
         let outcome = match record.outcome {
             OutcomeKind::Applied => "applied",
             OutcomeKind::Rejected => "rejected",
@@ -413,7 +420,7 @@ impl RecordView {
             OutcomeKind::SameVersion => "same_version",
             _ => "other",
         };
-        Self { outcome, at: record.at, key: record.key.to_string(), reason: record.reason.clone() }
+        Self { outcome, at: record.at, key: record.key.to_string(), reason: record.reason.clone(), of_another }
     }
 }
 

@@ -59,7 +59,8 @@ fn without_secrets(says: &str, typed: impl Iterator<Item = String>) -> String {
         if word.contains(char::is_control) {
             says = says.replace(&word, &tame(&word));
         }
-        for part in word.split([' ', '"', '\'']) {
+        // The whole word first: a password may hold what parts are split at.
+        for part in std::iter::once(word.as_str()).chain(word.split([' ', '"', '\''])) {
             let Some(at) = part.find("://") else { continue };
             let begin = part[..at].rfind(|c: char| !c.is_ascii_alphanumeric()).map_or(0, |before| before + 1);
             let address = part.get(begin..).unwrap_or(part);
@@ -147,6 +148,7 @@ mod tests {
             ),
             ("postgres://h/d?password=CAN@CANARY", "`postgres://h/d?password=CAN@CANARY` is", "`postgres://h/d?…` is"),
             ("--x=amqp://u:CANARY@h/v", "--x=amqp://u:CANARY@h/v", "--x=amqp://…@h/v"),
+            ("amqp://u:it's CANARY@h/v", "'amqp://u:it's CANARY@h/v' found", "'amqp://…@h/v' found"),
             ("id = amqp://u:CANARY@h/v", "no field `amqp://u:CANARY@h/v`", "no field `amqp://…@h/v`"),
             ("§://u:CANARY@h", "'§://u:CANARY@h'", "…@h'"),
         ] {

@@ -225,3 +225,32 @@ require = "effectively-once"
     .await;
     drop(child);
 }
+
+/// Under one key, two messages: what became of the first is not told of the second.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_message_did_is_not_told_of_this_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    done(folder, &["init"]).await;
+    let file = std::fs::read_to_string(folder.join("oncebox.toml")).unwrap();
+    let file = file.replace("key = \"message-id\"", "key = \"payment:{payment_id}\"");
+    std::fs::write(folder.join("oncebox.toml"), file).unwrap();
+    let child = running(folder).await;
+    for (id, amount) in [("first", "5"), ("second", "6")] {
+        let payload = format!(r#"{{"payment_id": 1, "invoice_id": 1, "amount": {amount}}}"#);
+        done(folder, &["send", "--id", id, "--payload", &payload]).await;
+        let applied = async || held_by_sqlite(folder).await.0 == 1;
+        eventually("the first is applied", applied).await;
+    }
+    let said = eventually("the second is set aside", async || {
+        let shown = oncebox(folder, &["message", "show", "second"]).output().await.unwrap();
+        let said = String::from_utf8(shown.stdout).unwrap();
+        said.contains("dead").then_some(said)
+    })
+    .await;
+    assert!(said.contains("; that was another message with this key"), "{said}");
+    let shown = done(folder, &["message", "show", "second", "--json"]).await;
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(shown["consumers"][0]["records"][0]["of_another"], true, "{shown}");
+    drop(child);
+}

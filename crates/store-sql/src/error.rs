@@ -120,7 +120,9 @@ fn read_postgres(error: &PgDatabaseError) -> DriverError {
         ("23", _) => (Refused, "a constraint was violated"),
         ("22", _) => (Refused, "a value does not fit its type"),
         // Somebody has changed the database around the statement, and it will not do before they change it back.
-        (_, "42501") => (Configuration, "this user lacks a privilege"),
+        (_, "42501") if error.routine() == Some("aclcheck_error") => (Configuration, "this user lacks a privilege"),
+        // A policy of row-level security, or a trigger: the row is to blame.
+        (_, "42501") => (Refused, "a policy or a trigger forbids it"),
         (_, "42P01") => (Configuration, "there is no such table"),
         (_, "42703") => (Configuration, "there is no such column"),
         (_, "42883") => (Configuration, "there is no such function"),
@@ -167,6 +169,7 @@ fn read_sqlite(code: i32, message: &str) -> DriverError {
         (1, _) if message.contains("no such column") || message.contains("has no column") => {
             (Configuration, "there is no such column")
         }
+        (1, _) if message.starts_with("no such function") => (Configuration, "there is no such function"),
         _ => (Refused, "the statement was refused"),
     };
     // SQLite gives a constraint no name of its own, only "UNIQUE constraint failed: payments.provider, payments.ref".

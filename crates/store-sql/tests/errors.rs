@@ -108,7 +108,7 @@ async fn refusals_of_postgres_are_read_without_values() {
         ("25P01", StoreErrorKind::TransactionLost),
         ("28P01", StoreErrorKind::Configuration),
         ("3D000", StoreErrorKind::Configuration),
-        ("42501", StoreErrorKind::Configuration),
+        ("42501", StoreErrorKind::Refused),
         ("42883", StoreErrorKind::Configuration),
         ("3F000", StoreErrorKind::Configuration),
         ("42601", StoreErrorKind::Refused),
@@ -122,6 +122,33 @@ async fn refusals_of_postgres_are_read_without_values() {
         let read = store.read_error(&error).unwrap();
         assert_eq!(read.kind, kind, "{code}");
         assert!(read.reason.contains(code) && !read.reason.contains("CANARY"), "{}", read.reason);
+    }
+}
+
+/// One SQLSTATE stands for a privilege that nobody has, and for a row that a policy forbids.
+#[tokio::test]
+async fn a_missing_privilege_is_told_from_a_forbidden_row() {
+    let Some(place) = PostgresPlace::or_skip("a_missing_privilege_is_told_from_a_forbidden_row") else { return };
+    let store = place.open().await;
+    let role = format!("r_{}", place.schema);
+    place
+        .run(&format!(
+            "create role {role}; create table secrets (id integer); create table tenants (id integer);
+             alter table tenants enable row level security; create policy own on tenants using (id = 1);
+             grant insert on tenants to {role}; grant usage on schema {} to {role}",
+            place.schema
+        ))
+        .await;
+    for (statement, kind) in [
+        ("insert into secrets values (1)", StoreErrorKind::Configuration),
+        ("insert into tenants values (2)", StoreErrorKind::Refused),
+    ] {
+        let mut tx = begin(&store).await;
+        tx.db().execute(sqlx::AssertSqlSafe(format!("set local role {role}"))).await.unwrap();
+        let error = tx.db().execute(statement).await.unwrap_err();
+        let read = store.read_error(&error).unwrap();
+        assert_eq!(read.kind, kind, "{statement}: {}", read.reason);
+        assert!(read.reason.contains("42501"), "{}", read.reason);
     }
 }
 

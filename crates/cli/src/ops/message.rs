@@ -151,7 +151,8 @@ fn consumer(at: &LifeAt) -> Tree {
     for record in at.records.iter().filter(|record| record.outcome != "parked" || at.parked.is_empty()) {
         let outcome = record.outcome.replace('_', " ");
         let reason = record.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-        tree.add(Tree::new(format!("{outcome} at {}{reason}", clock(record.at))));
+        let whose = if record.of_another { "; that was another message with this key" } else { "" };
+        tree.add(Tree::new(format!("{outcome} at {}{reason}{whose}", clock(record.at))));
     }
     for parked in &at.parked {
         tree.add(set_aside(parked));

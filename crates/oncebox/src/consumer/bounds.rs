@@ -85,6 +85,8 @@ impl Bounds {
             (self.batch_messages_max == 0, "batch_messages_max must be at least 1"),
             (self.parked_per_key_max == 0, "parked_per_key_max must be at least 1"),
             (self.journal_buffer_max > 1_000_000, "journal_buffer_max must be at most 1000000"),
+            (self.journal_every < Duration::from_millis(1), "journal_every must be at least a millisecond"),
+            (self.journal_every > Duration::from_secs(3600), "journal_every must be at most an hour"),
             (self.in_flight_max == 0, "in_flight_max must be at least 1"),
             (self.in_flight_max > 1_000_000, "in_flight_max must be at most 1000000"),
             (self.payload_bytes_max > self.in_flight_bytes_max, "in_flight_bytes_max must hold one payload_bytes_max"),

@@ -203,19 +203,32 @@ impl Standing {
     }
 }
 
-/// What a message without a key is found under again: its place in the broker, or else who it is and what it says. Of two
-/// that differ in any of that none may go for the other. What it says is hashed: keys are shown, payloads are not.
+/// What a message without a key is found under again: its place in the broker, or else who it is and all that it says. Of two
+/// that differ in any of that none may go for the other; two that do not, without ids, can't be told from one that came
+/// twice. What it says is hashed: keys are shown, payloads and headers are not.
 pub(super) fn stand_in(message: &Message, coordinate: Option<&Coordinate>) -> Result<Key, KeyError> {
     match coordinate {
         Some(coordinate) => Key::parts([&b"unreadable at"[..], coordinate.as_str().as_bytes()]),
         None => {
-            let says = KeyStrategy::ContentHash(Content::raw()).key(message, None)?;
+            let says = KeyStrategy::ContentHash(Content::raw()).key(&all_of(message), None)?;
             let id = message.id.as_ref().map(MessageId::as_str);
             // A part may not be empty.
             let [source, id] = [message.source.as_deref(), id].map(|part| format!("={}", part.unwrap_or_default()));
             Key::parts([&b"unreadable"[..], source.as_bytes(), id.as_bytes(), says.as_bytes()])
         }
     }
+}
+
+/// A message whose payload is everything that another one says, piece by piece.
+fn all_of(message: &Message) -> Message {
+    let order_key = message.order_key.as_deref().unwrap_or_default();
+    let headers = message.headers.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
+    let mut all = Vec::new();
+    for piece in [&message.payload[..], order_key.as_bytes()].into_iter().chain(headers) {
+        all.extend_from_slice(&(piece.len() as u64).to_be_bytes());
+        all.extend_from_slice(piece);
+    }
+    Message::received(message.kind.as_str(), all.into(), message.time)
 }
 
 /// The message as it came; where its key is its coordinate, with that written on it, or it would be lost.

@@ -198,6 +198,12 @@ impl<S: QuarantineStore> Retention<S> {
             );
             let swept = match swept.await {
                 Ok(swept) => swept,
+                // A table that came with an upgrade, and that nobody has granted yet: a journal is no reason to stop.
+                Err(error) if matches!(old, Old::Journal(..)) && !error.is_retryable() => {
+                    let consumer = old.consumer().map(ConsumerName::as_str);
+                    tracing::warn!(code = %error.code(), consumer, "the journal stays as long as it is: {error}");
+                    break;
+                }
                 Err(error) => {
                     self.failed(old.consumer(), error)?;
                     going.lose(started, after_failure).await;

@@ -137,14 +137,17 @@ pub(crate) async fn what_has_no_key_and_no_place_is_parked_once<F: EngineFixture
     anonymous.id = None;
     let mut other = note("1", "CANARY other");
     other.id = None;
+    let mut of_tenant = anonymous.clone();
+    of_tenant.headers.add("tenant", "b").unwrap();
+    let ordered = anonymous.clone().with_order_key("k");
     let source = Told { source: MemorySource::new(), count: 1 };
-    source.source.send_all([anonymous.clone(), other, anonymous]);
+    source.source.send_all([anonymous.clone(), other, of_tenant, ordered, anonymous]);
     let one = consumer("c", &setup.store, source.clone()).on("noted", write::<F>).lanes(1);
     let settled = async |seen: &oncebox::consumer::Snapshot| source.source.backlog() == 0 && seen.in_hand == 0;
     let seen = run_until(one, "all are settled", settled).await;
-    assert_eq!((seen.dead, seen.transport_duplicates, seen.handled), (2, 1, 0), "one of them came twice");
+    assert_eq!((seen.dead, seen.transport_duplicates, seen.handled), (4, 1, 0), "one of them came twice");
     let parked = F::parked(&setup.store).await;
-    assert_eq!(parked.len(), 2);
+    assert_eq!(parked.len(), 4);
     assert!(parked.iter().all(|row| row.state == DEAD && !row.reason.contains("CANARY")), "{parked:?}");
 }
 
