@@ -294,7 +294,7 @@ pub(crate) async fn a_journal_goes_after_its_time<F: EngineFixture>(setup: Setup
     run_dry(consumer("c", &setup.store, source.clone()).on("noted", write::<F>).journal(), &source).await;
     let retention = || {
         Retention::new(setup.store.clone()).keep("c", RETENTION * 10).unwrap().bounds(|bounds| {
-            (bounds.step_max, bounds.share) = (7, 100);
+            (bounds.step_max, bounds.share, bounds.every) = (7, 100, Duration::from_millis(1));
         })
     };
     let pass = async |retention: Retention<F::Store>, removed: u64| {
