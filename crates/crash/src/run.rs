@@ -129,9 +129,10 @@ pub(crate) async fn run(row: &Row, seed: u64, bug: Option<&'static str>, ground:
                         missing = left;
                         blows.heal();
                         demand.enough.store(true, SeqCst);
-                    } else {
+                    } else if left > 0 {
                         blows.strike(&mut fleet, Some(state.effects)).await?;
                     }
+                    // Else it had its faults and waits for its messages: more of them might let nothing through.
                 } else if sent && (backlog == 0 || stalled) {
                     break backlog;
                 }

@@ -1,10 +1,12 @@
 //! RabbitMQ: a quorum queue with a single active consumer for each topic; the second hangs behind an exchange, and so does
 //! a queue of the auditor's own.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use anyhow::Context;
-use lapin::options::{BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
+use futures_util::StreamExt as _;
+use lapin::options::{BasicConsumeOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
 use oncebox::rabbitmq::{QueueKind, Rabbit, RabbitSink, RabbitSource};
@@ -13,6 +15,9 @@ use super::line::{Line, Seen};
 
 /// Each lost connection counts as a return; beyond this many the broker drops a message without a word.
 const DELIVERIES_MAX: i32 = 100_000;
+
+/// How long the broker may take to give the next message that it says it has.
+const ANSWER: Duration = Duration::from_secs(20);
 
 async fn open(line: &Line) -> anyhow::Result<(Connection, Channel)> {
     let connection = Connection::connect(&line.url, ConnectionProperties::default()).await;
@@ -74,13 +79,27 @@ pub(super) async fn lag(line: &Line) -> anyhow::Result<u64> {
     Ok(lag)
 }
 
+/// What is in the auditor's queue, and then what nobody has read of the topic's own: a broker that was killed may come back
+/// without one of the bindings, and what a relay published is there if either queue has it.
 pub(super) async fn tap(line: &Line) -> anyhow::Result<Vec<Seen>> {
     let (_connection, channel) = open(line).await?;
-    let mut seen = Vec::new();
-    let options = BasicGetOptions { no_ack: true };
-    while let Some(got) = channel.basic_get(tap_queue(line).as_str().into(), options).await? {
-        let id = got.delivery.properties.message_id().as_ref().context("a message without an id")?.to_string();
-        seen.push(Seen { id, payload: got.delivery.data });
+    let mut seen: Vec<Seen> = Vec::new();
+    for queue in [tap_queue(line), line.second.clone()] {
+        let known: HashSet<String> = seen.iter().map(|one| one.id.clone()).collect();
+        let options = QueueDeclareOptions { passive: true, ..Default::default() };
+        let there = channel.queue_declare(queue.as_str().into(), options, FieldTable::default()).await?;
+        let options = BasicConsumeOptions { no_ack: true, ..Default::default() };
+        let name = format!("{queue}-read");
+        let mut read =
+            channel.basic_consume(queue.as_str().into(), name.as_str().into(), options, FieldTable::default()).await?;
+        for _ in 0..there.message_count() {
+            let next = tokio::time::timeout(ANSWER, read.next()).await.context("RabbitMQ gives less than it has")?;
+            let delivery = next.context("RabbitMQ ended a consumer")??;
+            let id = delivery.properties.message_id().as_ref().context("a message without an id")?.to_string();
+            if !known.contains(&id) {
+                seen.push(Seen { id, payload: delivery.data });
+            }
+        }
     }
     Ok(seen)
 }
