@@ -215,7 +215,8 @@ pub(crate) struct Deed<'d> {
     pub(crate) consumer: Option<ConsumerId>,
     pub(crate) replay: Option<ReplayId>,
     pub(crate) messages: u64,
-    pub(crate) detail: &'d serde_json::Value,
+    /// JSON.
+    pub(crate) detail: &'d (dyn fmt::Display + Sync),
 }
 
 /// Writes an entry into the audit log, in the transaction of what it tells of.

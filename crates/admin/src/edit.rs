@@ -1,5 +1,6 @@
 //! Edit and replay: a new message takes the place of the old one.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -11,12 +12,12 @@ use oncebox_core::parked::{Cause, Park, Verdict, Waits};
 use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore, Superseded};
 use oncebox_core::{Message, MessageId};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::value::RawValue;
 
 use crate::actor::Actor;
 use crate::admin::{Admin, Deed, note_deed};
 use crate::error::Error;
-use crate::view::json_line;
+use crate::view::{compact, json_line};
 
 /// The header that names the message which an edited one supersedes.
 const SUPERSEDES: &str = "oncebox-supersedes";
@@ -51,7 +52,7 @@ impl<S: QuarantineStore> Admin<S> {
     /// in the order of its key. A redelivery of the old one is answered as rejected and not run. The old payload and the
     /// difference are kept in the audit log.
     pub async fn edit(&self, row: i64, payload: &[u8], then: AfterEdit, actor: &Actor) -> Result<Edited, Error> {
-        let after: Value = serde_json::from_slice(payload).map_err(|error| Error::NotJson {
+        let after: &RawValue = serde_json::from_slice(payload).map_err(|error| Error::NotJson {
             row,
             line: error.line(),
             column: error.column(),
@@ -75,15 +76,21 @@ impl<S: QuarantineStore> Admin<S> {
                 return Err(Error::KeyTaken { row });
             }
         }
-        let difference = difference(&old.message.payload, &after);
+        let difference = difference(&old.message.payload, after);
         let id = park.message.id.as_ref().map(|id| id.as_str().to_owned()).unwrap_or_default();
         let supersedes = old.message.id.as_ref().map(|id| id.as_str().to_owned());
-        let detail = json!({
-            "row": row, "id": id, "supersedes": supersedes, "key": old.key.to_string(), "new_key": park.key.to_string(),
-            "before": json_line(&old.message.payload),
-            "before_base64": json_line(&old.message.payload).is_none().then(|| STANDARD.encode(&old.message.payload)),
-            "difference": difference,
-        });
+        let before = json_line(&old.message.payload);
+        let detail = Detail {
+            row,
+            id: &id,
+            supersedes: supersedes.as_deref(),
+            key: old.key.to_string(),
+            new_key: park.key.to_string(),
+            before_base64: before.is_none().then(|| STANDARD.encode(&old.message.payload)),
+            before,
+            difference: &difference,
+        };
+        let detail = serde_json::to_string(&detail).map_err(|_| Error::NotJson { row, line: 1, column: 1 })?;
         let deed =
             Deed { verb: "parked.edit", consumer: Some(old.consumer), replay: None, messages: 1, detail: &detail };
         let audit = note_deed(&mut tx, actor, deed).await?;
@@ -97,7 +104,7 @@ impl<S: QuarantineStore> Admin<S> {
             tx.revive(&[row], None).await?;
         }
         self.commit(tx).await?;
-        let changed = difference.iter().filter_map(|change| change["path"].as_str().map(str::to_owned)).collect();
+        let changed = difference.into_iter().map(|change| change.path).collect();
         Ok(Edited { row, id, supersedes, audit, changed })
     }
 
@@ -138,53 +145,102 @@ impl<S: QuarantineStore> Admin<S> {
     }
 }
 
+/// What the audit log keeps of an edit. Payloads stand in it as they were written: a number that went through a float
+/// would no longer be the one that was replaced.
+#[derive(Serialize)]
+struct Detail<'d> {
+    row: i64,
+    id: &'d str,
+    supersedes: Option<&'d str>,
+    key: String,
+    new_key: String,
+    before: Option<Box<RawValue>>,
+    before_base64: Option<String>,
+    difference: &'d [Change],
+}
+
+/// A leaf at which two payloads differ.
+#[derive(Debug, Serialize)]
+struct Change {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after: Option<Box<RawValue>>,
+}
+
+/// Objects that are nested deeper are compared as a whole.
+const DEPTH_MAX: usize = 64;
+
 /// Where two payloads differ, leaf by leaf, with what stood there and what stands there.
-fn difference(before: &[u8], after: &Value) -> Vec<Value> {
+fn difference(before: &[u8], after: &RawValue) -> Vec<Change> {
     let mut changes = Vec::new();
-    match serde_json::from_slice::<Value>(before) {
-        Ok(before) => compare("", &before, after, &mut changes),
-        Err(_) => changes.push(json!({ "path": "", "after": after })),
+    match serde_json::from_slice::<&RawValue>(before) {
+        Ok(before) => compare("", before, after, DEPTH_MAX, &mut changes),
+        Err(_) => changes.push(Change { path: String::new(), before: None, after: Some(after.to_owned()) }),
     }
     changes
 }
 
-fn compare(path: &str, before: &Value, after: &Value, changes: &mut Vec<Value>) {
+fn compare(path: &str, before: &RawValue, after: &RawValue, depth: usize, changes: &mut Vec<Change>) {
     let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-    match (before, after) {
-        (before, after) if before == after => {}
-        (Value::Object(old), Value::Object(new)) => {
-            for (name, value) in old {
-                match new.get(name) {
-                    Some(other) => compare(&below(name), value, other, changes),
-                    None => changes.push(json!({ "path": below(name), "before": value })),
-                }
-            }
-            for (name, value) in new.iter().filter(|(name, _)| !old.contains_key(*name)) {
-                changes.push(json!({ "path": below(name), "after": value }));
-            }
+    let fields = |value: &RawValue| -> Option<BTreeMap<String, Box<RawValue>>> {
+        (depth > 0).then(|| serde_json::from_str(value.get()).ok()).flatten()
+    };
+    let (Some(old), Some(mut new)) = (fields(before), fields(after)) else {
+        if compact(before) != compact(after) {
+            let (before, after) = (Some(before.to_owned()), Some(after.to_owned()));
+            changes.push(Change { path: path.to_owned(), before, after });
         }
-        (before, after) => changes.push(json!({ "path": path, "before": before, "after": after })),
+        return;
+    };
+    for (name, value) in old {
+        match new.remove(&name) {
+            Some(other) => compare(&below(&name), &value, &other, depth - 1, changes),
+            None => changes.push(Change { path: below(&name), before: Some(value), after: None }),
+        }
     }
+    changes.extend(new.into_iter().map(|(name, value)| Change {
+        path: below(&name),
+        before: None,
+        after: Some(value),
+    }));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn differ(before: &str, after: &str) -> String {
+        let after: &RawValue = serde_json::from_str(after).unwrap();
+        serde_json::to_string(&difference(before.as_bytes(), after)).unwrap()
+    }
+
     #[test]
     fn a_difference_names_each_leaf_that_changed() {
-        let before = br#"{"amount":1,"card":{"no":"4","pin":1},"same":[1,2]}"#;
-        let after = json!({ "amount": 2, "card": { "no": "4", "cvc": 3 }, "same": [1, 2] });
-        let changes = difference(before, &after);
+        let before = r#"{"amount":1,"card":{"no":"4","pin":1},"same":[1,2]}"#;
+        let after = r#"{"amount":2,"card":{"no":"4","cvc":3},"same":[1, 2]}"#;
         assert_eq!(
-            changes,
-            [
-                json!({ "path": "amount", "before": 1, "after": 2 }),
-                json!({ "path": "card.pin", "before": 1 }),
-                json!({ "path": "card.cvc", "after": 3 }),
-            ]
+            differ(before, after),
+            r#"[{"path":"amount","before":1,"after":2},{"path":"card.pin","before":1},{"path":"card.cvc","after":3}]"#
         );
-        assert_eq!(difference(b"not json", &json!(1)), [json!({ "path": "", "after": 1 })]);
-        assert!(difference(before, &serde_json::from_slice(before).unwrap()).is_empty());
+        assert_eq!(differ("not json", "1"), r#"[{"path":"","after":1}]"#);
+        assert_eq!(differ(before, before), "[]");
+    }
+
+    #[test]
+    fn a_difference_keeps_every_digit() {
+        assert_eq!(
+            differ(r#"{"amount":123456789012345678.91}"#, r#"{"amount":123456789012345678.92}"#),
+            r#"[{"path":"amount","before":123456789012345678.91,"after":123456789012345678.92}]"#
+        );
+    }
+
+    #[test]
+    fn a_payload_that_is_nested_deeply_has_a_difference_too() {
+        let deep = |leaf: &str| format!(r#"{}{leaf}{}"#, r#"{"a":"#.repeat(20_000), "}".repeat(20_000));
+        let found = differ(&deep("1"), &deep("2"));
+        assert!(found.contains(&"a.".repeat(DEPTH_MAX - 1)) && found.contains("\"after\""));
+        assert_eq!(differ(&deep("1"), &deep("1")), "[]");
     }
 }

@@ -175,8 +175,8 @@ impl<'j> Judge<'j> {
         // A consumer that has had records of its own does not share its keys, so a shared one speaks of somebody else.
         let is_its_own = |record: &Remembered| !record.is_shared || row.owns_record || !self.has_lost_its_own(row);
         match said.record.filter(is_its_own) {
-            // Its own record: whatever its age, nobody has applied it.
-            Some(said) if said.outcome == OutcomeKind::Parked && row.owns_record => {}
+            // Its own record, also if the row was there before it: whatever its age, nobody has applied it.
+            Some(said) if said.is_of_parked(row.fingerprint, row.owns_record) => {}
             Some(said) if said.outcome == OutcomeKind::Parked || !said.fingerprint.agrees_with(row.fingerprint) => {
                 return Forecast::Conflict;
             }

@@ -3,7 +3,7 @@
 //!
 //! Nothing here holds a payload or the value of a header.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use oncebox_core::archive::Archives;
 use oncebox_core::audit::{AuditEntry, Audits};
@@ -15,6 +15,7 @@ use oncebox_core::trail::{Beyond, TrailOutbox, TrailQueued, TrailRecord, Trails,
 use oncebox_core::{Key, OutcomeKind, Store, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::admin::Admin;
 use crate::error::Error;
@@ -353,7 +354,7 @@ impl About<'_> {
     /// by which the ones before know it.
     fn read(&mut self, entry: AuditEntry) -> Option<Deeds> {
         let AuditEntry { id: number, at, action } = entry;
-        let detail: Value = serde_json::from_str(&action.detail).ok()?;
+        let detail = read_detail(&action.detail)?;
         let is_parked = action.verb.starts_with("parked.");
         let named = |value: &Value| self.id.is_some() && value.as_str() == self.id;
         let is_old = named(&detail["supersedes"]);
@@ -381,6 +382,14 @@ impl About<'_> {
             replay: action.replay.map(|replay| replay.0),
         })
     }
+}
+
+/// The fields of an entry that name messages. An edit's entry holds a payload too, which may be nested deeper than is read.
+fn read_detail(detail: &str) -> Option<Value> {
+    let fields: BTreeMap<String, &RawValue> = serde_json::from_str(detail).ok()?;
+    let named = ["id", "supersedes", "messages", "row", "rows"];
+    let read = |name: &&str| Some(((*name).to_owned(), serde_json::from_str(fields.get(*name)?.get()).ok()?));
+    Some(Value::Object(named.iter().filter_map(read).collect()))
 }
 
 fn at(known: &KnownConsumer, records: &[TrailRecord], parked: &[ParkedRow]) -> LifeAt {

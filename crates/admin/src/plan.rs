@@ -74,9 +74,6 @@ impl<S: QuarantineStore> Admin<S> {
                 if !is_meant {
                     continue;
                 }
-                if standings.is_dead_again(row.row) {
-                    judge.stays(&row);
-                }
                 *plan.forecasts.entry(forecast).or_default() += 1;
                 let planned = planned(&row, forecast, judge.sentence(&row, forecast, said, consumer));
                 if plan.first_refusal.is_none() && !forecast.runs() {

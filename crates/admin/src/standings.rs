@@ -9,11 +9,10 @@
 //! So the plan is gone through twice: first each aggregate is played through in memory, then each message is told. Without
 //! order, lanes run side by side: what ends as the same version and what ends as stale may then change places.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::time::Duration;
+use std::collections::{BTreeMap, HashMap};
 
 use oncebox_core::Key;
-use oncebox_core::quarantine::{ParkedState, QuarantineStore};
+use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::versions::{Standing, VersionPolicy, Versions};
 
 use crate::admin::{Admin, PAGE};
@@ -25,8 +24,6 @@ use crate::meant::Meant;
 #[derive(Debug, Default)]
 pub(crate) struct Standings {
     by_row: HashMap<i64, Standing>,
-    /// Those that are too far ahead and do not wait: dead again, they hold up their order key.
-    dead_again: HashSet<i64>,
 }
 
 impl Standings {
@@ -38,11 +35,6 @@ impl Standings {
             (Forecast::WillApply, Some(Standing::Gap)) => Forecast::Gap,
             _ => forecast,
         }
-    }
-
-    /// Whether later messages of its order key will wait behind it.
-    pub(crate) fn is_dead_again(&self, row: i64) -> bool {
-        self.dead_again.contains(&row)
     }
 }
 
@@ -59,9 +51,6 @@ struct Revived {
     row: i64,
     aggregate: Key,
     version: u64,
-    order_key: Option<String>,
-    /// Whether it would go on waiting if it were too far ahead.
-    waits: bool,
 }
 
 /// How far an aggregate has come, and what waits for it to come further.
@@ -90,7 +79,6 @@ impl<S: QuarantineStore> Admin<S> {
     }
 
     async fn cast(&self, meant: &Meant, force: bool, policy: &dyn VersionPolicy) -> Result<Cast, Error> {
-        let now = self.now();
         let mut judge = self.judge(Limits::default(), force);
         let mut cast = Cast::default();
         let mut after = 0;
@@ -98,7 +86,7 @@ impl<S: QuarantineStore> Admin<S> {
             for (row, said) in page {
                 let is_meant = meant.includes(&row);
                 let runs = judge.next(&row, is_meant, said) == Forecast::WillApply && is_meant;
-                let waits_already = row.state == ParkedState::Gap;
+                let waits_already = row.is_gap && !runs;
                 if !runs && !waits_already {
                     continue;
                 }
@@ -107,9 +95,7 @@ impl<S: QuarantineStore> Admin<S> {
                 if waits_already {
                     state.waiting.entry(version).or_default().push(row.row);
                 } else {
-                    let parked_for = Duration::try_from(now.duration_since(row.first_at)).unwrap_or_default();
-                    let (row, order_key, waits) = (row.row, row.order_key, policy.waits(parked_for));
-                    cast.revived.push(Revived { row, aggregate, version, order_key, waits });
+                    cast.revived.push(Revived { row: row.row, aggregate, version });
                 }
             }
         }
@@ -121,12 +107,7 @@ impl Cast {
     /// Each message in turn, and after each that is next, those that it wakes.
     fn play(mut self, policy: &dyn VersionPolicy) -> Standings {
         let mut standings = Standings::default();
-        let mut held = HashSet::new();
-        for Revived { row, aggregate, version, order_key, waits } in self.revived {
-            if order_key.as_ref().is_some_and(|key| held.contains(key)) {
-                // It waits its turn behind one that is dead again.
-                continue;
-            }
+        for Revived { row, aggregate, version } in self.revived {
             let aggregate = self.aggregates.entry(aggregate).or_default();
             match policy.standing(version, aggregate.applied) {
                 Standing::Next => {
@@ -134,13 +115,9 @@ impl Cast {
                     aggregate.wake(policy, &mut standings);
                 }
                 Standing::Gap => {
+                    // It waits, or gives up again: in both cases it is in nobody's way, and woken by what it misses.
                     standings.by_row.insert(row, Standing::Gap);
-                    if waits {
-                        aggregate.waiting.entry(version).or_default().push(row);
-                    } else {
-                        standings.dead_again.insert(row);
-                        held.extend(order_key);
-                    }
+                    aggregate.waiting.entry(version).or_default().push(row);
                 }
                 standing => _ = standings.by_row.insert(row, standing),
             }
@@ -176,9 +153,8 @@ mod tests {
 
     use super::*;
 
-    /// The first version is 1; `waits` and `applies` say what happens to gaps.
+    /// The first version is 1; `applies` says what happens to gaps.
     struct Policy {
-        waits: bool,
         applies: bool,
     }
 
@@ -193,14 +169,10 @@ mod tests {
                 standing => standing,
             }
         }
-
-        fn waits(&self, _: Duration) -> bool {
-            self.waits
-        }
     }
 
-    /// Where messages of one aggregate and one order key will stand; `None` for those that wait behind a dead one.
-    fn standings(policy: &Policy, applied: Option<u64>, waiting: &[u64], revived: &[u64]) -> Vec<Option<Standing>> {
+    /// Where messages of one aggregate will stand.
+    fn standings(policy: &Policy, applied: Option<u64>, waiting: &[u64], revived: &[u64]) -> Vec<Standing> {
         let (key, mut cast) = (Key::id("a").expect("a key"), Cast::default());
         let aggregate = cast.aggregates.entry(key.clone()).or_default();
         aggregate.applied = applied;
@@ -208,45 +180,33 @@ mod tests {
             aggregate.waiting.entry(*version).or_default().push(-1);
         }
         for (row, version) in (0..).zip(revived) {
-            let (aggregate, order_key, waits) = (key.clone(), Some("a".to_owned()), policy.waits);
-            cast.revived.push(Revived { row, aggregate, version: *version, order_key, waits });
+            cast.revived.push(Revived { row, aggregate: key.clone(), version: *version });
         }
         let found = cast.play(policy);
-        let first_dead = found.dead_again.iter().min().copied().unwrap_or(i64::MAX);
         let standing = |row: i64| found.by_row.get(&row).copied().unwrap_or(Standing::Next);
-        (0..).zip(revived).map(|(row, _)| (row <= first_dead).then(|| standing(row))).collect()
-    }
-
-    fn all(standings: &[Standing]) -> Vec<Option<Standing>> {
-        standings.iter().copied().map(Some).collect()
+        (0..).zip(revived).map(|(row, _)| standing(row)).collect()
     }
 
     use Standing::{Gap, Next, Same, Stale};
 
     #[test]
     fn each_message_stands_where_those_before_it_leave_it() {
-        let waiting = Policy { waits: true, applies: false };
-        assert_eq!(standings(&waiting, Some(4), &[], &[5, 6, 6, 5, 8]), all(&[Next, Next, Same, Stale, Gap]));
-        assert_eq!(standings(&waiting, None, &[], &[0, 1, 2, 4]), all(&[Stale, Next, Next, Gap]));
+        let waiting = Policy { applies: false };
+        assert_eq!(standings(&waiting, Some(4), &[], &[5, 6, 6, 5, 8]), [Next, Next, Same, Stale, Gap]);
+        assert_eq!(standings(&waiting, None, &[], &[0, 1, 2, 4]), [Stale, Next, Next, Gap]);
     }
 
     #[test]
     fn what_waits_is_woken_by_what_was_missing() {
-        let waiting = Policy { waits: true, applies: false };
-        assert_eq!(standings(&waiting, Some(4), &[], &[7, 6, 9, 5, 3]), all(&[Next, Next, Gap, Next, Stale]));
-        assert_eq!(
-            standings(&waiting, Some(4), &[6], &[7, 5, 6]),
-            all(&[Next, Next, Stale]),
-            "6 waited before the plan"
-        );
-        assert_eq!(standings(&waiting, Some(4), &[], &[6, 6, 5]), all(&[Next, Same, Next]));
+        let waiting = Policy { applies: false };
+        assert_eq!(standings(&waiting, Some(4), &[], &[7, 6, 9, 5, 3]), [Next, Next, Gap, Next, Stale]);
+        assert_eq!(standings(&waiting, Some(4), &[6], &[7, 5, 6]), [Next, Next, Stale], "6 waited before the plan");
+        assert_eq!(standings(&waiting, Some(4), &[], &[6, 6, 5]), [Next, Same, Next]);
     }
 
     #[test]
-    fn gaps_that_do_not_wait_hold_up_their_order_key_or_are_applied() {
-        let failing = Policy { waits: false, applies: false };
-        assert_eq!(standings(&failing, Some(4), &[], &[5, 7, 6]), [Some(Next), Some(Gap), None]);
-        let applying = Policy { waits: false, applies: true };
-        assert_eq!(standings(&applying, Some(4), &[], &[6, 5, 9]), all(&[Next, Stale, Next]));
+    fn gaps_may_be_applied() {
+        let applying = Policy { applies: true };
+        assert_eq!(standings(&applying, Some(4), &[], &[6, 5, 9]), [Next, Stale, Next]);
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use oncebox_core::counters::{Counted, CountedRow, CounterStore, Counters, Depth, Part, Process, TallyBody};
 use oncebox_core::depths::{DepthStore, Depths, LaneDepth, ParkedDepth};
 use oncebox_core::horizon::Consumers;
+use oncebox_core::identity::Binding;
 use oncebox_core::outbox::{Backlog, Outbox, OutboxStore};
 use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::replay::Replays;
@@ -47,6 +48,12 @@ pub struct Status {
 pub struct ConsumerStatus {
     /// Its name.
     pub name: String,
+    /// How it tells messages apart; `null` if it has not run since that is kept.
+    pub identity: Option<String>,
+    /// How it did before, while a change is bridged.
+    pub identity_was: Option<String>,
+    /// Why the file's consumer of this name cannot start under it; `null` if it can, or there is no file.
+    pub identity_refused: Option<String>,
     /// Messages that took effect.
     pub applied: u64,
     /// Arrivals of messages that were done already.
@@ -136,7 +143,7 @@ pub struct ProcessStatus {
 /// What was read, in one transaction.
 struct Seen {
     counted: Counted,
-    consumers: Vec<(String, ParkedDepth)>,
+    consumers: Vec<(String, Option<Binding>, ParkedDepth)>,
     queues: BTreeMap<String, Depth>,
     lanes: Vec<LaneDepth>,
     outbox: Backlog,
@@ -165,7 +172,12 @@ async fn see<Tx: Counters + Depths + Consumers + Outbox>(tx: &mut Tx) -> Result<
     let counted = tx.read_counters().await?;
     let mut consumers = Vec::new();
     for known in tx.consumers().await?.into_iter().filter(|known| known.name.as_str() != "*") {
-        consumers.push((known.name.to_string(), tx.parked_depth(known.id).await?));
+        // Once the horizon is past it, the next start ends the bridge.
+        let (horizon, mut binding) = (known.horizon.max(known.checkpoint), known.binding);
+        if let Some(binding) = &mut binding {
+            binding.was = binding.bridges(horizon).cloned();
+        }
+        consumers.push((known.name.to_string(), binding, tx.parked_depth(known.id).await?));
     }
     let places = counted.rows.iter().filter_map(|row| row.tally.body.backlog.as_ref()?.place.clone());
     let mut queues = BTreeMap::new();
@@ -236,7 +248,7 @@ impl Seen {
         Some(all)
     }
 
-    fn consumer(&self, name: &str, parked: ParkedDepth) -> ConsumerStatus {
+    fn consumer(&self, name: &str, binding: Option<&Binding>, parked: ParkedDepth) -> ConsumerStatus {
         let part = format!("consumer {name}");
         let sum = self.sum(&part);
         let backlog = self.backlog(&part, &sum);
@@ -244,6 +256,9 @@ impl Seen {
         let none_waits = (messages == Some(0)).then_some(0);
         ConsumerStatus {
             name: name.to_owned(),
+            identity: binding.map(|binding| binding.scheme.to_string()),
+            identity_was: binding.and_then(|binding| binding.was.as_ref()).map(|was| was.scheme.to_string()),
+            identity_refused: None,
             applied: sum.count("handled").saturating_sub(sum.count("rejected")),
             duplicates: sum.count("transport_duplicates") + sum.count("business_duplicates"),
             conflicts: sum.count("conflicts"),
@@ -304,7 +319,11 @@ impl Seen {
 fn judge(seen: &Seen, replays: Vec<ReplayView>, replays_is_more: bool) -> Status {
     Status {
         at: seen.counted.now,
-        consumers: seen.consumers.iter().map(|(name, parked)| seen.consumer(name, *parked)).collect(),
+        consumers: seen
+            .consumers
+            .iter()
+            .map(|(name, binding, parked)| seen.consumer(name, binding.as_ref(), *parked))
+            .collect(),
         relay: seen.relay(),
         replays,
         replays_is_more,

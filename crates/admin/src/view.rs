@@ -174,6 +174,11 @@ pub(crate) fn json_line(payload: &[u8]) -> Option<Box<RawValue>> {
     if !raw.get().contains(['\n', '\r']) {
         return Some(raw.to_owned());
     }
+    RawValue::from_string(compact(raw)).ok()
+}
+
+/// JSON without the blanks between its parts.
+pub(crate) fn compact(raw: &RawValue) -> String {
     let mut line = String::with_capacity(raw.get().len());
     let (mut in_text, mut escaped) = (false, false);
     for c in raw.get().chars() {
@@ -184,7 +189,7 @@ pub(crate) fn json_line(payload: &[u8]) -> Option<Box<RawValue>> {
         in_text = in_text != (c == '"' && !escaped);
         escaped = in_text && c == '\\' && !escaped;
     }
-    RawValue::from_string(line).ok()
+    line
 }
 
 pub(crate) fn time<Z: Serializer>(at: &Timestamp, serializer: Z) -> Result<Z::Ok, Z::Error> {

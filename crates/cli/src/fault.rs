@@ -10,6 +10,7 @@ use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
 
+use oncebox::address::Address;
 use oncebox::{Code, StoreError};
 use oncebox_pipeline::file::{FileError, Mistakes};
 use oncebox_pipeline::{RunFileError, SendError};
@@ -51,32 +52,36 @@ pub(crate) fn told(error: &anyhow::Error) -> ExitCode {
     if code.is_some_and(|code| is_command_line(code, error)) { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 
-/// What is said, without the password of an address that somebody has typed, perhaps in the wrong place, and without what
-/// steers a terminal or breaks a line.
+/// What is said, without the secrets of an address that was typed, perhaps in the wrong place, and without what steers a
+/// terminal or breaks a line.
 fn without_secrets(says: &str, typed: impl Iterator<Item = String>) -> String {
     let mut says = says.to_owned();
     for word in typed {
         if word.contains(char::is_control) {
             says = says.replace(&word, &tame(&word));
         }
-        // The whole word first: a password may hold what parts are split at.
-        for part in std::iter::once(word.as_str()).chain(word.split([' ', '"', '\''])) {
-            let Some(at) = part.find("://") else { continue };
-            let begin = part[..at].rfind(|c: char| !c.is_ascii_alphanumeric()).map_or(0, |before| before + 1);
-            let address = part.get(begin..).unwrap_or(part);
-            says = says.replace(address, &shown(address));
+        let Some(at) = word.find("://") else { continue };
+        let begin = word[..at].trim_end_matches(|c: char| c.is_ascii_alphanumeric()).len();
+        let Some(address) = word.get(begin..) else { continue };
+        let shown = shown(address);
+        // The whole of it first: a password may hold what a complaint cuts words at.
+        says = says.replace(address, &shown);
+        let mut pieces = address.split([' ', '"', '\'']).filter(|piece| !piece.is_empty());
+        if let Some(first) = pieces.next().filter(|first| *first != address) {
+            says = says.replace(first, &shown);
+        }
+        // What is left of a password that was cut.
+        let rest = address.rfind('@').and_then(|end| address.get(..=end)).unwrap_or_default();
+        for piece in rest.split([' ', '"', '\'']).skip(1).filter(|piece| piece.len() > 1) {
+            says = says.replace(piece, "…");
         }
     }
     says
 }
 
-/// An address without what may be a password: what stands before its last `@`, and behind `?`.
+/// What may be shown of an address: scheme, host, port and path.
 fn shown(address: &str) -> String {
-    let (address, query) = address.split_once('?').map_or((address, ""), |(address, _)| (address, "?…"));
-    match (address.split_once("://"), address.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}{query}"),
-        _ => format!("{address}{query}"),
-    }
+    Address::read(address).map_or_else(|_| "(an address)".to_owned(), |address| address.to_string())
 }
 
 fn is_command_line(code: Code, error: &anyhow::Error) -> bool {
@@ -139,18 +144,20 @@ mod tests {
             (
                 "postgres://u:CANARY@h/d",
                 "unexpected argument 'postgres://u:CANARY@h/d' found",
-                "'postgres://…@h/d' found",
+                "'postgres://h/d' found",
             ),
             (
                 "postgres://h/d?password=CANARY",
                 "`postgres://h/d?password=CANARY` is no duration",
-                "`postgres://h/d?…` is",
+                "`postgres://h/d` is",
             ),
-            ("postgres://h/d?password=CAN@CANARY", "`postgres://h/d?password=CAN@CANARY` is", "`postgres://h/d?…` is"),
-            ("--x=amqp://u:CANARY@h/v", "--x=amqp://u:CANARY@h/v", "--x=amqp://…@h/v"),
-            ("amqp://u:it's CANARY@h/v", "'amqp://u:it's CANARY@h/v' found", "'amqp://…@h/v' found"),
-            ("id = amqp://u:CANARY@h/v", "no field `amqp://u:CANARY@h/v`", "no field `amqp://…@h/v`"),
-            ("§://u:CANARY@h", "'§://u:CANARY@h'", "…@h'"),
+            ("postgres://h/d?password=CAN@CANARY", "`postgres://h/d?password=CAN@CANARY` is", "`(an address)` is"),
+            ("postgres://u:a/CANARY@h", "`postgres://u:a/CANARY@h` is", "`(an address)` is"),
+            ("--x=amqp://u:CANARY@h/v", "--x=amqp://u:CANARY@h/v", "--x=amqp://h/v"),
+            ("amqp://u:it's CANARY@h/v", "'amqp://u:it's CANARY@h/v' found", "'amqp://h/v' found"),
+            ("amqp://u:it's CANARY@h/v", "no field `amqp://u:it`, nor `CANARY@h/v`", "no field `amqp://h/v`"),
+            ("id = amqp://u:CANARY@h/v", "no field `amqp://u:CANARY@h/v`", "no field `amqp://h/v`"),
+            ("§://u:CANARY@h", "'§://u:CANARY@h'", "(an address)'"),
         ] {
             let said = without_secrets(says, [typed.to_owned()].into_iter());
             assert!(said.contains(shown) && !said.contains("CANARY"), "{said}");

@@ -9,6 +9,7 @@ use oncebox::trace::TraceContext;
 use oncebox::{Clock as _, Code, KeyStrategy, Message, MessageId, SystemClock, Template};
 use oncebox_pipeline::file::{ConsumerSpec, Pipeline, ProcessEnvironment};
 use oncebox_pipeline::place::Origin;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::fault::fault;
@@ -147,7 +148,7 @@ fn generated(args: &Args, consumer: Option<&ConsumerSpec>) -> anyhow::Result<imp
         None => fields(&kind, consumer)?.to_string().replace("\"{n}\"", "{n}"),
     };
     let numbered = |text: &str, n: u64| text.replace("{n}", &n.to_string());
-    serde_json::from_str::<Value>(&numbered(&template, 1))
+    serde_json::from_str::<&RawValue>(&numbered(&template, 1))
         .map_err(|_| fault(Code::CommandLine, "the payload is not JSON; quote it for the shell: '{\"a\": 1}'"))?;
     let id = args.id.clone().map(MessageId::new).transpose();
     let id = id.map_err(|error| fault(Code::CommandLine, error.to_string()))?;
@@ -203,7 +204,7 @@ struct Line {
     kind: Option<String>,
     id: Option<String>,
     key: Option<String>,
-    payload: Box<serde_json::value::RawValue>,
+    payload: Box<RawValue>,
 }
 
 fn from_lines(path: &PathBuf, asked: Option<&str>, consumer: Option<&ConsumerSpec>) -> anyhow::Result<Vec<Message>> {

@@ -6,9 +6,9 @@
 //!  block: the times between which its records were handled, and their hashes, sorted:  [ h₁ │ h₂ │ h₃ │ … ]
 //! ```
 //!
-//! A record and its place in the archive change in one transaction, so that a key is always in one of them. Nobody who
-//! handles messages reads the archive: what is older than the horizon is parked, and the archive tells the operator who
-//! plans what to do with it that it was handled before.
+//! A record and its place in the archive change in one transaction, so that a key is always in one of them. Who handles
+//! messages reads the archive only if told to: what is older than the horizon is parked, and the archive tells the operator
+//! who plans what to do with it that it was handled before.
 //!
 //! A hash is the beginning of the SHA-256 of the stored key. Where a hundred million keys are archived, a key that is not
 //! among them is taken for one of them once in 8 × 10²⁰ look-ups, and nobody can make an id that is. With eight bytes both

@@ -29,6 +29,12 @@ pub enum Claim {
     Duplicate(Earlier),
     /// Another message was handled under this key. Never dropped, never acknowledged as a duplicate.
     Conflict(Conflict),
+    /// It was made before the consumer's horizon and has no record: whether it was handled, nobody can tell any more. Not
+    /// claimed, so do nothing for it: keep it for a person. Only answered where the claim says when the message was made.
+    Forgotten {
+        /// How far back the consumer looks.
+        horizon: crate::time::Timestamp,
+    },
     /// Neither inserted nor found: the row vanished in between. Claim again; never acknowledge.
     Undecided,
 }
@@ -40,6 +46,8 @@ pub struct Earlier {
     pub outcome: Outcome,
     /// The hash of its message id, where one was kept.
     pub id_hash: Option<i32>,
+    /// What the record says that it is of.
+    pub fingerprint: Fingerprint,
 }
 
 impl Earlier {
@@ -62,16 +70,17 @@ impl Conflict {
     /// What is likely wrong, for the person who reads the log.
     pub fn diagnosis(self) -> &'static str {
         if self.stored.same_type_as(self.offered) {
-            "another message with different content was handled under this key; either a producer reused its id, or \
+            "another message with different content was handled or is parked under this key; either a producer reused its id, or \
              the key is too broad, or a field that every retry sets anew should be left out of the fingerprint"
         } else {
-            "a message of another type was handled under this key; the key is probably too broad, so put the type into \
+            "a message of another type was handled or is parked under this key; the key is probably too broad, so put the type into \
              it ({@type})"
         }
     }
 }
 
 /// Decides between duplicate and conflict for a row that was found.
-pub fn judge(offered: Fingerprint, stored: Fingerprint, earlier: Earlier) -> Claim {
+pub fn judge(offered: Fingerprint, earlier: Earlier) -> Claim {
+    let stored = earlier.fingerprint;
     if offered.agrees_with(stored) { Claim::Duplicate(earlier) } else { Claim::Conflict(Conflict { stored, offered }) }
 }

@@ -8,15 +8,18 @@
 //! | headers | themselves, beside the attributes; one whose name would be taken for something else is written as `name;own` |
 //!
 //! Reading is lenient, because what arrives was often made by others: an attribute that is missing or makes no sense is
-//! simply not there, and the payload comes through untouched.
+//! simply not there, and the payload comes through untouched: in a structured event, too, where `data` is cut out of the
+//! document as it was written. A number that went through a parser's own would come out with other digits, and the key
+//! and fingerprint of the message with them.
 
 use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use serde_json::{Map, Value};
+use serde_json::value::RawValue;
 
+use crate::json;
 use crate::message::{Headers, Message, MessageId};
 use crate::time::Timestamp;
 
@@ -149,23 +152,33 @@ impl Spelling {
 
 /// A message as one JSON document; to be sent with the content type [`STRUCTURED`].
 pub fn structured(message: &Message, source: Option<&str>) -> Vec<u8> {
-    let mut event = Map::new();
-    event.insert("specversion".to_owned(), "1.0".into());
+    let mut event = String::from(r#"{"specversion":"1.0""#);
+    let mut add = |name: &str, json: &str| {
+        event.push_str(",\"");
+        event.push_str(name);
+        event.push_str("\":");
+        event.push_str(json);
+    };
     for (name, value) in attributes(message, source) {
-        event.insert(name.to_owned(), value.into_owned().into());
+        add(name, &quoted(&value));
     }
-    match serde_json::from_slice::<Value>(&message.payload) {
+    match serde_json::from_slice::<&RawValue>(&message.payload) {
         Ok(data) => {
-            event.insert("datacontenttype".to_owned(), "application/json".into());
-            event.insert("data".to_owned(), data);
+            add("datacontenttype", r#""application/json""#);
+            add("data", data.get());
         }
         Err(_) => {
             let content_type = message.headers.get(CONTENT_TYPE).unwrap_or("application/octet-stream");
-            event.insert("datacontenttype".to_owned(), content_type.into());
-            event.insert("data_base64".to_owned(), STANDARD.encode(&message.payload).into());
+            add("datacontenttype", &quoted(content_type));
+            add("data_base64", &quoted(&STANDARD.encode(&message.payload)));
         }
     }
-    serde_json::to_vec(&event).unwrap_or_default()
+    event.push('}');
+    event.into_bytes()
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
 }
 
 fn attributes<'m>(message: &'m Message, source: Option<&'m str>) -> Vec<(&'static str, Cow<'m, str>)> {
@@ -211,22 +224,22 @@ fn set(message: &mut Message, attribute: &str, text: &str) -> bool {
 
 /// Unpacks a structured event; `false` if it is none.
 fn unfold(message: &mut Message) -> bool {
-    let Ok(Value::Object(mut event)) = serde_json::from_slice(&message.payload) else { return false };
+    let document = message.payload.clone();
+    let Ok(mut event) = json::object(&document) else { return false };
     let payload = match (event.remove("data"), event.remove("data_base64")) {
-        (Some(Value::String(text)), None) if !is_json(&event) => Bytes::from(text),
-        (Some(data), None) => Bytes::from(serde_json::to_vec(&data).unwrap_or_default()),
-        (None, Some(Value::String(text))) => match STANDARD.decode(text) {
-            Ok(data) => Bytes::from(data),
-            Err(_) => return false,
+        (Some(data), None) => match text(data).filter(|_| !is_json(&event)) {
+            Some(text) => Bytes::from(text),
+            None => Bytes::copy_from_slice(data.get().as_bytes()),
+        },
+        (None, Some(data)) => match text(data).and_then(|text| STANDARD.decode(text).ok()) {
+            Some(data) => Bytes::from(data),
+            None => return false,
         },
         (None, None) => Bytes::new(),
-        _ => return false,
+        (Some(_), Some(_)) => return false,
     };
     for (name, value) in event {
-        let text = match value {
-            Value::String(text) => text,
-            value => value.to_string(),
-        };
+        let text = text(value).unwrap_or_else(|| value.get().to_owned());
         if name != "specversion" && !set(message, &name, &text) {
             let name = if name == "datacontenttype" { CONTENT_TYPE } else { &name };
             add(&mut message.headers, name, text.as_bytes());
@@ -236,8 +249,13 @@ fn unfold(message: &mut Message) -> bool {
     true
 }
 
-fn is_json(event: &Map<String, Value>) -> bool {
-    event.get("datacontenttype").and_then(Value::as_str).is_none_or(|kind| kind.contains("json"))
+/// A text as it reads; `None` for what is none.
+fn text(value: &RawValue) -> Option<String> {
+    value.get().starts_with('"').then(|| serde_json::from_str(value.get()).ok()).flatten()
+}
+
+fn is_json(event: &json::Object<'_>) -> bool {
+    event.get("datacontenttype").and_then(|kind| text(kind)).is_none_or(|kind| kind.contains("json"))
 }
 
 /// A value that a header can hold as it is.
@@ -306,6 +324,43 @@ mod tests {
             let back = read(Spelling::NATS, &headers, &body);
             assert_eq!((back.id, back.kind, back.order_key), (sent.id, sent.kind, sent.order_key));
             assert_eq!((back.source, back.version, back.payload), (sent.source, sent.version, sent.payload));
+        }
+    }
+
+    fn unpacked(event: &str) -> Message {
+        let headers = vec![("content-type".to_owned(), STRUCTURED.as_bytes().to_vec())];
+        read(Spelling::NATS, &headers, &Bytes::from(event.to_owned()))
+    }
+
+    #[test]
+    fn data_is_cut_out_of_a_structured_event_as_it_was_written() {
+        for data in [
+            r#"{"amount":123456789012345678.91,"b":1.10,"a":1E5}"#,
+            "1e999999999",
+            r#"{"a":1,"a":2}"#,
+            r#"{ "b" : 1,  "a":"\ud800" }"#,
+            "null",
+            "\"text\"",
+            &format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000)),
+        ] {
+            let event = format!(r#"{{"specversion":"1.0","id":"1","type":"t","data": {data} }}"#);
+            assert_eq!(unpacked(&event).payload, *data);
+            let sent = message().with_payload(data.to_owned());
+            assert_eq!(unpacked(&String::from_utf8(structured(&sent, None)).unwrap()).payload, *data);
+        }
+    }
+
+    #[test]
+    fn the_other_parts_of_a_structured_event_are_read() {
+        let back = unpacked(
+            r#"{"id":"1","type":"t","onceboxversion":7,"ratio":1.10,"datacontenttype":"text/plain","data":"a\nb"}"#,
+        );
+        assert_eq!((back.version, back.headers.get("ratio"), &back.payload[..]), (Some(7), Some("1.10"), &b"a\nb"[..]));
+        assert_eq!(unpacked(r#"{"id":"1","type":"t","data_base64":"YQ=="}"#).payload, "a");
+        assert_eq!(unpacked(r#"{"id":"1","type":"t"}"#).payload, "");
+        for none in [r#"{"data":1,"data_base64":"YQ=="}"#, r#"{"data_base64":1}"#, "[]", r#"{"id":"1""#] {
+            let back = unpacked(none);
+            assert_eq!((back.payload, back.headers.get("content-type")), (Bytes::from(none), Some(STRUCTURED)));
         }
     }
 

@@ -59,12 +59,16 @@ pub enum Code {
     CommitUnknown,
     /// OB0213: the statements that run at the start failed.
     Setup,
+    /// OB0214: the key or the order of a consumer has changed.
+    IdentityChanged,
     /// OB0301: the source of messages cannot be reached.
     SourceAway,
     /// OB0302: a setting of the source is wrong.
     SourceSetting,
     /// OB0303: not every message was sent.
     SendStopped,
+    /// OB0304: a message has headers that cannot be read.
+    HeadersUnreadable,
     /// OB0401: a consumer does not start.
     ConsumerStart,
     /// OB0402: a consumer stopped.
@@ -126,12 +130,12 @@ pub enum Code {
 impl Code {
     /// All of them, in the order of their numbers.
     #[rustfmt::skip]
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 52] = [
         Self::CommandLine, Self::FileMistakes, Self::FileUnusable, Self::Address, Self::Filter, Self::NotConfirmed,
         Self::StoreAway, Self::StoreBusy, Self::TransactionLost, Self::Breached, Self::Fenced, Self::Refused,
         Self::StoreSetting, Self::SchemaOld, Self::SchemaOther, Self::NoPrivilege, Self::Corrupt,
-        Self::CommitUnknown, Self::Setup,
-        Self::SourceAway, Self::SourceSetting, Self::SendStopped,
+        Self::CommitUnknown, Self::Setup, Self::IdentityChanged,
+        Self::SourceAway, Self::SourceSetting, Self::SendStopped, Self::HeadersUnreadable,
         Self::ConsumerStart, Self::ConsumerStopped, Self::MessageDead, Self::MostFail, Self::KeyFull,
         Self::NotDrained, Self::TaskBroke, Self::MetricsAway, Self::DuplicatesRise, Self::CollectorAway,
         Self::JournalLost,
@@ -178,9 +182,11 @@ impl Code {
             Self::Corrupt => (211, "the store returned what makes no sense"),
             Self::CommitUnknown => (212, "nobody knows whether a step was stored"),
             Self::Setup => (213, "the statements that run at the start failed"),
+            Self::IdentityChanged => (214, "the key or the order of a consumer has changed"),
             Self::SourceAway => (301, "the source of messages cannot be reached"),
             Self::SourceSetting => (302, "a setting of the source is wrong"),
             Self::SendStopped => (303, "not every message was sent"),
+            Self::HeadersUnreadable => (304, "a message has headers that cannot be read"),
             Self::ConsumerStart => (401, "a consumer does not start"),
             Self::ConsumerStopped => (402, "a consumer stopped"),
             Self::MessageDead => (403, "a message is set aside until a person looks at it"),

@@ -44,9 +44,45 @@ impl Content {
         Self { form: Form::Json, fields: Fields::Without(fields.into_iter().map(Into::into).collect()) }
     }
 
-    /// SHA-256 over the type and the chosen content.
+    /// In words, for the [scheme](crate::identity::Scheme) of a consumer: equal for equal content, and only then.
+    pub fn scheme_text(&self) -> String {
+        match (&self.form, &self.fields) {
+            (Form::Raw, _) => "the payload byte for byte".to_owned(),
+            (Form::Json, Fields::All) => "the whole payload".to_owned(),
+            (Form::Json, Fields::Only(fields)) => format!("only {fields:?}"),
+            (Form::Json, Fields::Without(fields)) => format!("all but {fields:?}"),
+        }
+    }
+
+    /// SHA-256 over all that tells a message from another when it has no id: type, source, order key and the chosen content. A
+    /// null payload is not an empty one.
+    pub(crate) fn identity(&self, message: &Message) -> [u8; 32] {
+        // Its own beginning: no digest of the other kind is one of these.
+        let mut hash = Sha256::new().chain_update([2]);
+        for part in [Some(message.kind.as_str()), message.source.as_deref(), message.order_key.as_deref()] {
+            // Absent is not empty, and no part runs into the next.
+            match part {
+                None => hash.update([0]),
+                Some(part) => {
+                    hash.update([1]);
+                    hash.update((part.len() as u64).to_be_bytes());
+                    hash.update(part);
+                }
+            }
+        }
+        if message.payload_is_null() {
+            return hash.chain_update([2]).finalize().into();
+        }
+        self.add_payload(hash, message)
+    }
+
+    /// SHA-256 over the type and the chosen content. A null payload counts as empty here: records of versions that could not
+    /// tell them apart must not conflict with the same message.
     pub(crate) fn digest(&self, message: &Message) -> [u8; 32] {
-        let hash = Sha256::new().chain_update(message.kind.as_bytes()).chain_update([0]);
+        self.add_payload(Sha256::new().chain_update(message.kind.as_bytes()).chain_update([0]), message)
+    }
+
+    fn add_payload(&self, hash: Sha256, message: &Message) -> [u8; 32] {
         let canonical = match self.form {
             Form::Json => json::canonical(&message.payload, &self.fields).ok(),
             Form::Raw => None,
@@ -62,8 +98,8 @@ impl Content {
 
     /// A number for "how this was computed", so that a change of fields is noticed.
     pub(crate) fn scheme(&self) -> [u8; 2] {
-        // Bump when the canonical form or the hash changes.
-        const ALGORITHM: u8 = 1;
+        // Bump when the canonical form or the hash changes. 2: payloads of structured events came with other numbers before.
+        const ALGORITHM: u8 = 2;
         let digest = Sha256::new().chain_update([ALGORITHM]).chain_update(format!("{self:?}")).finalize();
         [digest[0], digest[1]]
     }
@@ -146,6 +182,28 @@ mod tests {
     fn a_document_too_deep_to_walk_is_still_told_apart() {
         let deep = |leaf: &str| format!("{}{leaf}{}", "[".repeat(10_000), "]".repeat(10_000));
         assert_ne!(digest(&Content::default(), &deep("1")), digest(&Content::default(), &deep("2")));
+    }
+
+    #[test]
+    fn an_identity_covers_source_order_key_and_null() {
+        let all = Content::default();
+        let base = || Message::new("t");
+        let different = [
+            base(),
+            base().with_null_payload(),
+            base().with_payload("null"),
+            base().with_order_key("k"),
+            base().with_order_key("k").with_null_payload(),
+            base().with_order_key("l").with_null_payload(),
+            base().with_source("k"),
+            base().with_source("/a").with_order_key("bc"),
+            base().with_source("/ab").with_order_key("c"),
+            Message::new("tk"),
+        ];
+        let digests: std::collections::HashSet<_> = different.iter().map(|message| all.identity(message)).collect();
+        assert_eq!(digests.len(), different.len());
+        assert_eq!(all.identity(&base().with_order_key("k")), all.identity(&base().with_order_key("k")));
+        assert!(!digests.contains(&all.digest(&base())), "the two kinds of digest never meet");
     }
 
     #[test]

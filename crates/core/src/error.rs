@@ -31,6 +31,12 @@ pub enum StoreErrorKind {
     Unavailable,
     /// Someone else is in the way: a lock, a deadlock, a serialisation failure. Roll back and run again; not an attempt.
     Contended,
+    /// The server is in trouble of its own, or an administrator stepped in: a statement was cancelled or timed out, an
+    /// internal error, a code that isn't known. It says nothing about the message. Run again, later.
+    Troubled,
+    /// The session has lost what it had prepared, or what it had prepared no longer fits. Close it and run again in another;
+    /// not an attempt.
+    Stale,
     /// The transaction is gone, aborted, or not the one that claimed. Nothing of it may be acknowledged.
     TransactionLost,
     /// A handler ended the transaction itself, and claims of messages that did not run may be committed. Going on would
@@ -79,7 +85,7 @@ impl StoreError {
     /// The page that tells an operator what to do.
     pub fn code(&self) -> Code {
         self.code.unwrap_or(match self.kind {
-            StoreErrorKind::Unavailable => Code::StoreAway,
+            StoreErrorKind::Unavailable | StoreErrorKind::Troubled | StoreErrorKind::Stale => Code::StoreAway,
             StoreErrorKind::Contended => Code::StoreBusy,
             StoreErrorKind::TransactionLost => Code::TransactionLost,
             StoreErrorKind::Breached => Code::Breached,
@@ -100,9 +106,14 @@ impl StoreError {
         &self.reason
     }
 
+    /// Whether it is the trouble of the store or of the way to it: close the session, wait, and run again in another.
+    pub fn is_outage(&self) -> bool {
+        matches!(self.kind, StoreErrorKind::Unavailable | StoreErrorKind::Troubled | StoreErrorKind::Stale)
+    }
+
     /// Whether the same call may succeed later without anyone changing anything.
     pub fn is_retryable(&self) -> bool {
-        matches!(self.kind, StoreErrorKind::Unavailable | StoreErrorKind::Contended)
+        self.is_outage() || self.kind == StoreErrorKind::Contended
     }
 }
 
@@ -177,7 +188,10 @@ impl From<StoreError> for SourceError {
     fn from(error: StoreError) -> Self {
         let code = Some(error.code());
         let kind = match error.kind {
-            StoreErrorKind::Unavailable | StoreErrorKind::Contended => SourceErrorKind::Unavailable,
+            StoreErrorKind::Unavailable
+            | StoreErrorKind::Contended
+            | StoreErrorKind::Troubled
+            | StoreErrorKind::Stale => SourceErrorKind::Unavailable,
             StoreErrorKind::Fenced | StoreErrorKind::TransactionLost => SourceErrorKind::LeaseLost,
             StoreErrorKind::Refused
             | StoreErrorKind::Configuration

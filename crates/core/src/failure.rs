@@ -140,6 +140,11 @@ impl Failure {
         &self.reason
     }
 
+    /// Takes out the error behind it: whoever drops that runs code of the user's.
+    pub fn take_cause(&mut self) -> Option<Box<dyn Error + Send + Sync>> {
+        self.source.take()
+    }
+
     /// The error behind it.
     pub fn cause(&self) -> Option<&(dyn Error + 'static)> {
         self.source.as_deref().map(|e| e as _)

@@ -1,6 +1,9 @@
 //! A hash of the content that catches two messages with one key.
 
+use sha2::{Digest, Sha256};
+
 use crate::content::Content;
+use crate::key::Key;
 use crate::message::Message;
 
 /// A short hash of what a message says.
@@ -16,6 +19,9 @@ pub struct Fingerprint {
     hash: i64,
 }
 
+/// The scheme of a fingerprint that stands for a key.
+const OF_KEY: i16 = i16::MIN;
+
 /// Makes fingerprints of the chosen content.
 #[derive(Clone, Debug)]
 pub struct Fingerprinter {
@@ -28,6 +34,11 @@ impl Fingerprinter {
     pub fn new(content: Content) -> Self {
         let scheme = i16::from_be_bytes(content.scheme());
         Self { content, scheme }
+    }
+
+    /// What it covers, in words.
+    pub fn scheme_text(&self) -> String {
+        self.content.scheme_text()
     }
 
     /// The fingerprint of a message.
@@ -47,6 +58,14 @@ impl Default for Fingerprinter {
 }
 
 impl Fingerprint {
+    /// Stands for a key: two that stand for different keys disagree, and none can be compared with one of a message's content.
+    pub fn of_key(key: &Key) -> Self {
+        let digest: [u8; 32] = Sha256::digest(key.as_bytes()).into();
+        let mut hash = [0; 8];
+        hash.copy_from_slice(&digest[..8]);
+        Self { scheme: OF_KEY, hash: i64::from_be_bytes(hash) }
+    }
+
     /// Takes back what a store kept.
     pub fn from_stored(scheme: i16, hash: i64) -> Self {
         Self { scheme, hash }

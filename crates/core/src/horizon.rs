@@ -18,6 +18,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::identity::Binding;
 use crate::store::{ConsumerId, ConsumerName, Store};
 use crate::time::Timestamp;
 
@@ -82,6 +83,21 @@ pub trait Consumers {
     /// can have come after.
     fn horizon(&mut self, consumer: ConsumerId) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send;
 
+    /// How a consumer tells messages apart, as it is [kept](crate::identity) with its name; `None`: nothing is kept yet. With
+    /// `to_change` nobody else changes it until the transaction ends.
+    fn binding(
+        &mut self,
+        consumer: ConsumerId,
+        to_change: bool,
+    ) -> impl Future<Output = Result<Option<Binding>, StoreError>> + Send;
+
+    /// Keeps with a consumer's name how it tells messages apart.
+    fn set_binding(
+        &mut self,
+        consumer: ConsumerId,
+        binding: &Binding,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
     /// What time it is for the store: records are as old as its clock says.
     fn store_time(&mut self) -> impl Future<Output = Result<Timestamp, StoreError>> + Send;
 
@@ -98,6 +114,9 @@ pub trait Consumers {
         consumer: ConsumerId,
         older_than: Timestamp,
     ) -> impl Future<Output = Result<OldRecords, StoreError>> + Send;
+
+    /// Whether a consumer has any record.
+    fn has_records(&mut self, consumer: ConsumerId) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Deletes what stored mode keeps of messages that were processed long ago, and answers how much. What is not
     /// processed stays, and so does what has a message parked under its key. Fails with `Refused` as
@@ -187,6 +206,8 @@ pub struct KnownConsumer {
     pub horizon: Option<Timestamp>,
     /// What was made before this is not replayed, whoever asks.
     pub checkpoint: Option<Timestamp>,
+    /// How it tells messages apart; `None`: it has not run since that is kept.
+    pub binding: Option<Binding>,
 }
 
 /// What a step of expiry did.

@@ -2,7 +2,7 @@
 //! large ones become the same on the way through a float.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
@@ -24,11 +24,17 @@ pub(crate) enum Scalar {
     Compound,
 }
 
-type Object<'d> = HashMap<Cow<'d, str>, &'d RawValue>;
+/// The fields of an object, as they were written. Of a field that is named twice, the last.
+pub(crate) type Object<'d> = BTreeMap<Cow<'d, str>, &'d RawValue>;
+
+/// The fields of a document that is an object.
+pub(crate) fn object(document: &[u8]) -> Result<Object<'_>, NotJson> {
+    serde_json::from_slice(document).map_err(|_| NotJson)
+}
 
 /// The value at a dotted path of an object.
 pub(crate) fn field(document: &[u8], path: &str) -> Result<Scalar, NotJson> {
-    let mut object: Object<'_> = serde_json::from_slice(document).map_err(|_| NotJson)?;
+    let mut object: Object<'_> = object(document)?;
     let mut steps = path.split('.').peekable();
     while let Some(step) = steps.next() {
         let Some(value) = object.get(step).map(|v| v.get()) else { return Ok(Scalar::Absent) };
@@ -155,5 +161,72 @@ impl<'de> serde::Deserialize<'de> for Fields<'de> {
             }
         }
         deserializer.deserialize_map(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cloud_events::{STRUCTURED, Spelling, structured};
+    use crate::{Content, Message, Template, Timestamp};
+
+    struct All;
+
+    impl Keep for All {
+        fn keep(&self, _: &str) -> Part {
+            Part::All
+        }
+        fn keeps_all(&self) -> bool {
+            true
+        }
+    }
+
+    fn text(document: &str) -> Result<Scalar, NotJson> {
+        field(document.as_bytes(), "a")
+    }
+
+    /// Each has one defined answer, and none takes the process down.
+    #[test]
+    fn hostile_documents_have_a_defined_answer() {
+        let nested =
+            |open: &str, leaf: &str, close: &str| format!("{}{leaf}{}", open.repeat(50_000), close.repeat(50_000));
+        let is = |document: &str, expected: Result<Scalar, NotJson>| {
+            assert_eq!(text(document), expected, "{}", document.get(..40).unwrap_or(document));
+            // Whatever it is, it is hashed.
+            let _ = canonical(document.as_bytes(), &All);
+            let _ = Content::only(["a"]).digest(&Message::new("t").with_payload(document.to_owned()));
+        };
+        is(&format!(r#"{{"a":{}}}"#, nested("[", "1", "]")), Ok(Scalar::Compound));
+        is(&format!(r#"{{"b":{},"a":1}}"#, nested(r#"{"b":"#, "1", "}")), Ok(Scalar::Text("1".into())));
+        is(&nested(r#"{"a":"#, "1", "}"), Ok(Scalar::Compound));
+        is(&nested("[", "", ""), Err(NotJson));
+        is(r#"{"a":1,"a":2}"#, Ok(Scalar::Text("2".into())));
+        is(r#"{"a":1e999999999}"#, Ok(Scalar::Text("1e999999999".into())));
+        is(r#"{"a":-0.0E-999999999999999999999}"#, Ok(Scalar::Text("-0.0E-999999999999999999999".into())));
+        is(r#"{"a":"\ud800"}"#, Err(NotJson));
+        is(r#"{"\ud800":1,"a":1}"#, Err(NotJson));
+        is(r#"{"a":"\u0000"}"#, Ok(Scalar::Text("\0".into())));
+        is(r#"{"a":01}"#, Err(NotJson));
+        is("{\"a\":1}\u{0}", Err(NotJson));
+        assert_eq!(field(b"{\"a\":\"\xff\"}", "a"), Err(NotJson));
+    }
+
+    proptest! {
+        /// From the wire of a structured event to the key and the fingerprint, a number has the digits it was sent with.
+        #[test]
+        fn any_number_survives_the_wire(number in "-?(0|[1-9][0-9]{0,40})([.][0-9]{1,40})?([eE][+-]?[0-9]{1,12})?") {
+            let payload = format!(r#"{{"a":{number}}}"#);
+            let sent = Message::new("t").with_payload(payload.clone());
+            let event = structured(&sent, Some("us"));
+            let header = [("content-type", STRUCTURED.as_bytes())];
+            let back = Spelling::KAFKA.read(header, event.into(), "t", Timestamp::UNIX_EPOCH);
+            prop_assert_eq!(&back.payload, payload.as_bytes());
+            let template = Template::parse("{a}").unwrap();
+            prop_assert_eq!(template.text(&back).unwrap(), number.clone());
+            prop_assert_eq!(Content::default().digest(&back), Content::default().digest(&sent));
+            prop_assert_eq!(canonical(&back.payload, &All).unwrap(), format!(r#"{{"a":{number},}}"#).into_bytes());
+        }
     }
 }

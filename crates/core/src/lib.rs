@@ -6,6 +6,7 @@
 //!
 //! Applications depend on `oncebox`; this crate is for those who write a store or a source.
 
+pub mod address;
 pub mod archive;
 pub mod audit;
 pub mod claim;
@@ -14,17 +15,20 @@ pub mod code;
 pub mod content;
 pub mod counters;
 pub mod crashpoint;
+pub mod decimal;
 pub mod depths;
 pub mod dry_run;
 pub mod error;
 pub mod failure;
 pub mod fingerprint;
 pub mod horizon;
+pub mod identity;
 pub mod journal;
 mod json;
 pub mod key;
 pub mod memory;
 pub mod message;
+pub mod mutants;
 pub mod offsets;
 pub mod outbox;
 pub mod outcome;

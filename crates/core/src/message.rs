@@ -11,6 +11,10 @@ use crate::time::{Clock, SystemClock, Timestamp};
 /// The longest id, source, type or order key that is accepted, in bytes.
 pub const ATTRIBUTE_BYTES_MAX: usize = 4096;
 
+/// The header of a message whose payload is [null](Message::payload_is_null). A header, because it goes wherever the message
+/// goes: through queues, outbox, parked rows and brokers, and past processes of an older version.
+const PAYLOAD: &str = "oncebox-payload";
+
 /// What was sent. It arrives as one or more deliveries; see [`Delivery`](crate::source::Delivery).
 ///
 /// `Debug` prints sizes, never contents: a message may hold anything.
@@ -93,6 +97,20 @@ impl Message {
     pub fn with_payload(mut self, payload: impl Into<Bytes>) -> Self {
         self.payload = payload.into();
         self
+    }
+
+    /// Takes the payload away: null, which is not the same as empty. In Kafka it deletes what was said under its key.
+    #[must_use]
+    pub fn with_null_payload(mut self) -> Self {
+        self.payload = Bytes::new();
+        // Neither part holds a control character.
+        let _ = self.headers.set(PAYLOAD, "null");
+        self
+    }
+
+    /// Whether it has no payload at all, rather than an empty one.
+    pub fn payload_is_null(&self) -> bool {
+        self.payload.is_empty() && self.headers.get(PAYLOAD) == Some("null")
     }
 
     /// Replaces the payload by `value` as JSON.
@@ -286,6 +304,14 @@ mod tests {
         let mut headers = Headers::default();
         assert_eq!(headers.add("x", "a\r\nb"), Err(InvalidMessage::ControlCharacter));
         assert!(headers.is_empty());
+    }
+
+    #[test]
+    fn null_is_not_empty() {
+        let empty = Message::new("t");
+        let null = empty.clone().with_null_payload();
+        assert!(null.payload_is_null() && !empty.payload_is_null());
+        assert!(!null.with_payload("something").payload_is_null());
     }
 
     #[test]

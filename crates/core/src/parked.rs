@@ -24,7 +24,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::failure::Class;
 use crate::fingerprint::Fingerprint;
 use crate::key::Key;
@@ -40,11 +40,11 @@ impl<S: Store<Tx: Parking>> ParkStore for S {}
 /// The parked messages on a transaction. Times are the store's own.
 pub trait Parking {
     /// Sets messages aside, in order. Answers for each whether it was added; `false`: one of the same consumer, key and
-    /// fingerprint is there already.
+    /// fingerprint is there already. That one owns the record from now on, where this one says that it would.
     fn park(&mut self, parks: &[Park]) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
 
     /// For each order key, whether a parked message of this consumer is there that a later one must not overtake. Rows
-    /// that wait for a gap to close ([`Waits::Gap`]) hold nobody up.
+    /// that wait for a gap to close ([`Waits::Gap`]), or gave that up, hold nobody up.
     fn is_blocked(
         &mut self,
         consumer: ConsumerId,
@@ -71,10 +71,13 @@ pub trait Parking {
         lease: Duration,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Removes rows that are done. Fails with `Fenced` if any has a new owner; then nothing may commit.
+    /// Removes rows that are done. Fails with `Fenced` if any has a new owner, and with `Refused` if this transaction found
+    /// a record under a row's key that says parked and did not [reclaim](crate::store::Inbox::reclaim) it: that record is
+    /// of this very row, which has not happened. After either nothing may commit.
     fn end_parked(&mut self, rows: &[ParkReceipt]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Puts rows back after they were tried, with what is known now. Fails with `Fenced` if any has a new owner.
+    /// Puts rows back after they were tried, with what is known now. A row whose consumer has a record that says that this
+    /// message is parked owns that from now on. Fails with `Fenced` if any has a new owner.
     fn put_back(&mut self, rows: &[(ParkReceipt, Verdict)]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Gives rows back untried, due at once (or after `delay`), without a verdict. Rows with a new owner are left
@@ -92,8 +95,8 @@ pub trait Parking {
         order_key: &str,
     ) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Makes rows of these order keys that wait for a gap to close due at once: it may have. Rows in hand are left
-    /// alone: whoever has them looks after the gap with the version locked.
+    /// Makes rows of these order keys that wait for a gap to close, or gave that up, due at once: it may have. Rows in hand
+    /// are left alone: whoever has them looks after the gap with the version locked.
     fn wake_gaps(
         &mut self,
         consumer: ConsumerId,
@@ -145,7 +148,8 @@ pub struct Park {
     /// What it says: another content under the same key is parked beside it.
     pub fingerprint: Fingerprint,
     /// The inbox record under `key` belongs to this message and says that it is parked. `false` for a conflict, whose
-    /// key belongs to another, and for what has no key.
+    /// key belongs to another, and for what could not be tried. Such a message may get a record later, so nothing is
+    /// decided by this: a record that says parked, of this content, is this message's.
     pub owns_record: bool,
     /// Later messages of this order key must not overtake it.
     pub order_key: Option<String>,
@@ -180,6 +184,9 @@ pub enum Waits {
     Gap(Duration),
     /// A person: dead.
     Person,
+    /// A person, for a version that did not come in time: dead, and holds nobody up. If that version comes after all, it
+    /// is [woken](Parking::wake_gaps).
+    Missing,
 }
 
 impl Waits {
@@ -188,7 +195,8 @@ impl Waits {
         match self {
             Self::Retry(_) => 0,
             Self::Turn => 1,
-            Self::Gap(_) => 2,
+            // A gap that was given up is never due by itself, which tells it from the others.
+            Self::Gap(_) | Self::Missing => 2,
             Self::Person => 3,
         }
     }
@@ -198,7 +206,7 @@ impl Waits {
         match self {
             Self::Retry(delay) | Self::Gap(delay) => Some(delay),
             Self::Turn => Some(Duration::ZERO),
-            Self::Person => None,
+            Self::Person | Self::Missing => None,
         }
     }
 }
@@ -258,12 +266,20 @@ pub struct LeasedPark {
     pub receipt: ParkReceipt,
     /// The message.
     pub message: Message,
-    /// The inbox record under its key says that this message is parked.
+    /// What it said when it was parked.
+    pub fingerprint: Fingerprint,
+    /// The inbox record under its key says that this message is parked, as far as its row knows.
     pub owns_record: bool,
     /// How often its handler was run and failed.
     pub attempts: u32,
     /// When it was parked first.
     pub parked_at: Timestamp,
+}
+
+/// Why a row is not removed as done: the record that stands for it says that it is not.
+pub fn still_parked(attempted: &str) -> StoreError {
+    let why = "the record under a row's key says that its message is parked, so it was not handled; the row stays";
+    StoreError::new(StoreErrorKind::Refused, attempted, why)
 }
 
 /// One lease of one row.
@@ -284,8 +300,39 @@ impl ParkReceipt {
         u32::try_from(self.fence % Self::ROUND).unwrap_or(1).max(1)
     }
 
-    /// The fence of a row that is given back under this one.
+    /// The fence of a row that is given back under this one. After the last round it begins anew: a row that went around
+    /// two million times has no old owner left.
     pub fn given_back(self) -> i32 {
-        (self.fence / Self::ROUND).saturating_add(1).saturating_mul(Self::ROUND)
+        Self::round_after(self.fence)
+    }
+
+    /// The fence of a row that is given back, or changed by an operator, when it had this one: it is in nobody's hand, and
+    /// tells of no lease.
+    pub fn round_after(fence: i32) -> i32 {
+        (fence / Self::ROUND + 1) % (i32::MAX / Self::ROUND + 1) * Self::ROUND
+    }
+
+    /// The fence of a row that is leased when it had this one.
+    pub fn after(fence: i32) -> i32 {
+        fence % i32::MAX + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fences_begin_anew_after_the_last_one() {
+        let given_back = |fence| ParkReceipt { row: 1, fence }.given_back();
+        assert_eq!((given_back(0), given_back(1), given_back(1023), given_back(1024)), (1024, 1024, 1024, 2048));
+        assert_eq!(
+            (given_back(i32::MAX), given_back(i32::MAX - 1023), given_back(i32::MAX - 1024)),
+            (0, 0, i32::MAX - 1023)
+        );
+        assert_eq!(
+            (ParkReceipt::after(0), ParkReceipt::after(i32::MAX - 1), ParkReceipt::after(i32::MAX)),
+            (1, i32::MAX, 1)
+        );
     }
 }

@@ -149,6 +149,8 @@ pub struct ParkedRow {
     pub supersedes: Option<i64>,
     /// A dead row of its order key stands before it, at or before the row after which its page begins.
     pub is_held_up: bool,
+    /// It waits for a missing version, or gave that up: it holds nobody up.
+    pub is_gap: bool,
 }
 
 impl ParkedRow {
@@ -184,6 +186,7 @@ impl ParkedRow {
             replay: None,
             supersedes: None,
             is_held_up: false,
+            is_gap: false,
         }
     }
 
@@ -192,9 +195,9 @@ impl ParkedRow {
         self.state == ParkedState::Dead
     }
 
-    /// The order key that it holds up while it is there: rows that wait for a gap hold up nobody.
+    /// The order key that it holds up while it is there: rows that wait for a gap, or gave that up, hold up nobody.
     pub fn holds_up(&self) -> Option<&str> {
-        self.order_key.as_deref().filter(|_| self.state != ParkedState::Gap)
+        self.order_key.as_deref().filter(|_| !self.is_gap)
     }
 }
 
@@ -272,6 +275,15 @@ pub struct Remembered {
     /// It is among the records that consumers share, and this consumer has none of its own: whether it speaks of this
     /// consumer depends on whether that shares its keys.
     pub is_shared: bool,
+}
+
+impl Remembered {
+    /// Whether it says that a row with this content is parked. A row that was there before its record does not know that
+    /// it has one, so this is looked up; only where consumers share records, one that is not the row's own may be of
+    /// another consumer's row, and `owns_record` counts.
+    pub fn is_of_parked(&self, content: Fingerprint, owns_record: bool) -> bool {
+        self.outcome == OutcomeKind::Parked && self.fingerprint.agrees_with(content) && (owns_record || !self.is_shared)
+    }
 }
 
 /// What became of an edit.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::counters::Depth;
 use crate::error::{SourceError, StoreError};
+use crate::fingerprint::Fingerprint;
 use crate::message::Message;
 use crate::parked::ParkReceipt;
 use crate::store::{ConsumerId, Store};
@@ -116,6 +117,10 @@ pub struct Delivery<R> {
     pub coordinate: Option<Coordinate>,
     /// How often it was delivered, this one included, if the broker knows. A hint.
     pub count: Option<u32>,
+    /// It may have been delivered before, to a process that died, more often than [`count`](Self::count) says: the broker
+    /// does not count. The consumer counts these itself, in its store, to find what kills processes; so only those that may
+    /// have come before should say so.
+    pub is_uncounted: bool,
     /// The leased lane that it came on, where a source owns order by leased lanes; the partition, where it keeps offsets
     /// in the store.
     pub lane: Option<LaneNumber>,
@@ -131,6 +136,7 @@ impl<R> Delivery<R> {
             message: message.into(),
             coordinate: None,
             count: None,
+            is_uncounted: false,
             lane: None,
             parked: None,
             receipt: Arc::new(receipt),
@@ -141,11 +147,12 @@ impl<R> Delivery<R> {
     #[doc(hidden)]
     #[must_use]
     pub fn twin(&self) -> Self {
-        let Self { message, coordinate, count, lane, parked, receipt } = self;
+        let Self { message, coordinate, count, is_uncounted, lane, parked, receipt } = self;
         Self {
             message: Arc::clone(message),
             coordinate: coordinate.clone(),
             count: *count,
+            is_uncounted: *is_uncounted,
             lane: *lane,
             parked: *parked,
             receipt: Arc::clone(receipt),
@@ -154,8 +161,8 @@ impl<R> Delivery<R> {
 
     /// The same arrival with another receipt, for sources that are made of others. `None` if `change` has none for it.
     pub fn exchange<Q>(self, change: impl FnOnce(Arc<R>) -> Option<Arc<Q>>) -> Option<Delivery<Q>> {
-        let Self { message, coordinate, count, lane, parked, receipt } = self;
-        Some(Delivery { message, coordinate, count, lane, parked, receipt: change(receipt)? })
+        let Self { message, coordinate, count, is_uncounted, lane, parked, receipt } = self;
+        Some(Delivery { message, coordinate, count, is_uncounted, lane, parked, receipt: change(receipt)? })
     }
 
     /// What the source needs to settle it.
@@ -175,8 +182,8 @@ impl<R> fmt::Debug for Delivery<R> {
 pub struct ParkedBefore {
     /// Its row, in hand.
     pub receipt: ParkReceipt,
-    /// The inbox record under its key says that it is parked.
-    pub owns_record: bool,
+    /// What it said when it was parked. A record under its key that says parked, of this content, is its own.
+    pub fingerprint: Fingerprint,
     /// How often its handler was run and failed.
     pub attempts: u32,
     /// When it was parked first.

@@ -18,6 +18,7 @@ use std::time::Duration;
 use crate::claim::{Claim, ClaimRequest};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::horizon::HorizonStore;
+use crate::identity::{Bound, Offer};
 use crate::key::Key;
 use crate::outbox::OutboxStore;
 use crate::outcome::Outcome;
@@ -47,10 +48,20 @@ pub trait Store: Clone + fmt::Debug + Send + Sync + 'static {
     /// id, from any process, at any time.
     fn consumer(&self, name: &ConsumerName) -> impl Future<Output = Result<ConsumerId, StoreError>> + Send;
 
+    /// Binds the name of a consumer to the way that a start makes its keys, or refuses the start; see
+    /// [`identity::bind`](crate::identity::bind), which does it for any store. Durable when it returns.
+    fn bind(&self, name: &ConsumerName, offer: &Offer) -> impl Future<Output = Result<Bound, StoreError>> + Send;
+
     /// Returns once the transaction behind `doubt` can't change its mind any more: it has committed, or it never will.
     /// It does not say which; claim each key again to find out. Safe to repeat. On error nothing is settled: resolve
     /// again before you claim.
     fn resolve(&self, doubt: &Self::Doubt) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// What commits of this process wait for at the moment, if that is known and isn't the store itself: a replica, say. It
+    /// is shown to operators.
+    fn commits_wait_for(&self) -> Option<String> {
+        None
+    }
 
     /// Reads an error that a handler got from this store's driver; `None` if it is not one of its driver's.
     fn read_error(&self, error: &(dyn Error + 'static)) -> Option<DriverError>;

@@ -4,7 +4,6 @@
 //! is missing. Which of these is decided with the aggregate's record locked, so that two processes can't both be next.
 
 use std::future::Future;
-use std::time::Duration;
 
 use crate::error::StoreError;
 use crate::failure::Failure;
@@ -52,10 +51,6 @@ pub trait VersionPolicy: Send + Sync {
     /// Where this version stands towards an aggregate that has come as far as `applied`. One that is too far ahead and
     /// applied all the same counts as next.
     fn standing(&self, version: u64, applied: Option<u64>) -> Standing;
-
-    /// Whether a message that is too far ahead, and has been parked for this long, goes on waiting for what is missing.
-    /// If not, it is dead.
-    fn waits(&self, parked_for: Duration) -> bool;
 }
 
 /// Where a message stands towards its aggregate.

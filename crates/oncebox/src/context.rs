@@ -5,17 +5,24 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use oncebox_core::claim::{Claim, ClaimRequest};
+use oncebox_core::archive::Archives;
+use oncebox_core::claim::{Claim, ClaimRequest, Earlier};
+use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::store::{Inbox, Transaction};
 use oncebox_core::versions::{Standing, Versions};
 use oncebox_core::{
-    ConsumerId, ConsumerStore, Failure, Fingerprinter, Key, Message, Store, StoreError, StoreErrorKind,
+    ConsumerId, ConsumerStore, Failure, Fingerprint, Fingerprinter, Key, Message, Outcome, OutcomeKind, Store,
+    StoreError, StoreErrorKind,
 };
 
+use crate::consumer::guard::Guarded;
 use crate::event::Event;
 
 /// A future that may go anywhere.
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// One that goes no further than what it borrows.
+pub(crate) type BorrowedFuture<'b, T> = Pin<Box<dyn Future<Output = T> + Send + 'b>>;
 
 /// What a handler works with: the open transaction and the messages.
 ///
@@ -37,8 +44,8 @@ pub(crate) struct Left {
     pub(crate) events: Vec<Event>,
 }
 
-/// Work for after the commit.
-pub(crate) type Hook = BoxFuture<()>;
+/// Work for after the commit. Dropped with others when that does not come, so what it holds must not panic through.
+pub(crate) type Hook = Guarded<dyn Future<Output = ()> + Send>;
 
 /// Where a context leaves its transaction.
 pub(crate) struct Home<S: Store>(Mutex<Option<(S::Tx, Left)>>);
@@ -78,7 +85,7 @@ impl<S: Store> Context<S> {
     /// Runs `hook` after the commit: refresh a cache, wake someone. Best effort: a crash between the commit and the
     /// hook skips it. For one that heals by itself, see [`Consumer::after_commit`](crate::Consumer::after_commit).
     pub fn after_commit(&mut self, hook: impl Future<Output = ()> + Send + 'static) {
-        self.left.hooks.push(Box::pin(hook));
+        self.left.hooks.push(Guarded::new(Box::pin(hook)));
     }
 
     /// Publishes `event` if the transaction commits, and not otherwise: it is written to the outbox with the claim, and a
@@ -91,12 +98,14 @@ impl<S: Store> Context<S> {
     }
 
     /// Claims an operation on an entity within this message's transaction: `Fresh` the first time `operation` is
-    /// applied to `entity` by this consumer, `Duplicate` ever after, whatever message asks for it.
+    /// applied to `entity` by this consumer, `Duplicate` afterwards, whatever message asks for it.
+    ///
+    /// It is remembered for as long as this consumer's records are kept. [`Retention`](crate::Retention) deletes it with the
+    /// others, and a young message that asks again then finds it fresh. Where that matters, let retention archive keys and ask
+    /// with [`apply_once_ever`](Self::apply_once_ever).
     pub async fn apply_once(&mut self, entity: &str, operation: &str) -> Result<Claim, Failure> {
-        let key = Key::parts([&b"apply-once"[..], entity.as_bytes(), operation.as_bytes()])?;
-        // The operation is the content: there is nothing else that could differ.
-        let content = Message::new("apply-once").with_payload(operation.to_owned());
-        let fingerprint = Fingerprinter::default().fingerprint(&content);
+        let key = operation_key(entity, operation)?;
+        let fingerprint = operation_fingerprint(operation);
         let request = ClaimRequest { consumer: self.consumer, key, fingerprint, id_hash: None };
         let claims = self.tx().claim(&[request]).await?;
         match claims.into_iter().next() {
@@ -109,9 +118,40 @@ impl<S: Store> Context<S> {
         }
     }
 
+    /// The same, and if there is no record, the [archive](oncebox_core::archive) is asked for one that has expired: `Duplicate` for
+    /// as long as keys are archived. A look costs more the more is archived.
+    pub async fn apply_once_ever(&mut self, entity: &str, operation: &str) -> Result<Claim, Failure>
+    where
+        S: QuarantineStore,
+    {
+        let claim = self.apply_once(entity, operation).await?;
+        if claim != Claim::Fresh {
+            return Ok(claim);
+        }
+        let (key, consumer) = (operation_key(entity, operation)?, self.consumer);
+        // After the claim: a record and its place in the archive change together, so the key is in one of them.
+        let found = self.tx().archived(consumer, std::slice::from_ref(&key)).await?;
+        if !found.into_iter().flatten().any(|found| found.consumer == consumer) {
+            return Ok(claim);
+        }
+        self.tx().unclaim(&[(consumer, key)]).await?;
+        // How it ended went with its record.
+        let outcome = Outcome::of(OutcomeKind::Applied).replayed();
+        Ok(Claim::Duplicate(Earlier { outcome, id_hash: None, fingerprint: operation_fingerprint(operation) }))
+    }
+
     pub(crate) fn tx(&mut self) -> &mut S::Tx {
         self.tx.as_mut().expect("a context holds its transaction until it is dropped")
     }
+}
+
+fn operation_key(entity: &str, operation: &str) -> Result<Key, Failure> {
+    Ok(Key::parts([&b"apply-once"[..], entity.as_bytes(), operation.as_bytes()])?)
+}
+
+/// The operation is the content: there is nothing else that could differ.
+fn operation_fingerprint(operation: &str) -> Fingerprint {
+    Fingerprinter::default().fingerprint(&Message::new("apply-once").with_payload(operation.to_owned()))
 }
 
 impl<S: ConsumerStore> Context<S> {

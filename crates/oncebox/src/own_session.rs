@@ -64,7 +64,9 @@ impl<S: Store> OwnSession<S> {
         let (tx, done) = work(tx).await;
         match done {
             Err(error) => {
-                own.session = tx.rollback().await;
+                let session = tx.rollback().await;
+                // A session may have lost what it had prepared; with the next one it works again, or the store is away.
+                own.session = session.filter(|_| !error.is_outage());
                 Err(error)
             }
             Ok(done) if !is_worth_a_commit(&done) => {
@@ -77,7 +79,7 @@ impl<S: Store> OwnSession<S> {
                     Ok(done)
                 }
                 Ended::RolledBack { session, error } => {
-                    own.session = session;
+                    own.session = session.filter(|_| !error.is_outage());
                     Err(error)
                 }
                 Ended::Unknown { doubt, error } => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::TryStreamExt as _;
 use oncebox::counters::CounterStore;
+use oncebox::decimal::Decimal;
 use oncebox::depths::DepthStore;
 use oncebox::postgres::Postgres;
 use oncebox::quarantine::QuarantineStore;
@@ -120,10 +121,10 @@ impl Backend for Sqlite {
             query = match value {
                 Value::Null => query.bind(None::<i64>),
                 Value::Boolean(value) => query.bind(i64::from(value)),
-                Value::Number(digits) => match (digits.parse::<i64>(), digits.parse::<f64>()) {
+                Value::Number(digits) => match (digits.parse::<i64>(), Decimal::exact_float(&digits)) {
                     (Ok(number), _) => query.bind(number),
+                    (Err(_), Some(number)) if digits.contains(['.', 'e', 'E']) => query.bind(number),
                     // More digits than SQLite has numbers for stay digits.
-                    (Err(_), Ok(number)) if digits.contains(['.', 'e', 'E']) => query.bind(number),
                     _ => query.bind(digits),
                 },
                 Value::Text(text) | Value::Compound(text) => query.bind(text),

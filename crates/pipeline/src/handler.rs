@@ -59,7 +59,7 @@ pub(crate) fn event(emit: &Emit, fields: &Fields<'_>) -> Result<Event, ValueErro
 /// The message will never be another one.
 fn unreadable(error: ValueError) -> Failure {
     let code = match error {
-        ValueError::NotJson => "not-json",
+        ValueError::NotJson | ValueError::NotText(_) => "not-json",
         ValueError::Missing(_) | ValueError::NoAttribute(_) => "field-missing",
     };
     Failure::permanent(error.to_string()).code(code)

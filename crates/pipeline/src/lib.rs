@@ -8,6 +8,7 @@ mod dry_run;
 mod feed;
 pub mod file;
 mod handler;
+mod identity;
 mod journal;
 mod judging;
 pub mod metrics;
@@ -22,5 +23,6 @@ pub mod sql;
 mod watching;
 
 pub use dry_run::dry_runner;
+pub use identity::{Refused, refused};
 pub use run::{Parts, RunFileError, Running, run};
 pub use send::{SendError, send};

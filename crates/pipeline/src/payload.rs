@@ -16,6 +16,9 @@ pub(crate) enum ValueError {
     Missing(Path),
     #[error("the message has no `{0}`")]
     NoAttribute(Path),
+    /// Half of a pair that stands for one character: no text can hold it.
+    #[error("the field `{0}` of the payload is no text that can be read: a \\uXXXX in it is half of a pair")]
+    NotText(Path),
 }
 
 /// A value of a message, as it was written.
@@ -81,7 +84,7 @@ impl<'m> Fields<'m> {
             let attribute = attribute(self.message, path).map(Value::Text);
             return attribute.ok_or_else(|| ValueError::NoAttribute(path.clone()));
         }
-        self.raw(path).map(|raw| read(raw.get()))
+        read(self.raw(path)?.get()).ok_or_else(|| ValueError::NotText(path.clone()))
     }
 
     /// The value at a path of the payload, as JSON.
@@ -133,15 +136,16 @@ pub(crate) fn check(path: &Path) -> Result<(), String> {
     }
 }
 
-fn read(json: &str) -> Value {
-    match json.as_bytes().first() {
+/// `None`: a text that is none.
+fn read(json: &str) -> Option<Value> {
+    Some(match json.as_bytes().first() {
         Some(b'n') => Value::Null,
         Some(b't') => Value::Boolean(true),
         Some(b'f') => Value::Boolean(false),
-        Some(b'"') => serde_json::from_str(json).map_or(Value::Null, Value::Text),
+        Some(b'"') => Value::Text(serde_json::from_str(json).ok()?),
         Some(b'{' | b'[') => Value::Compound(json.to_owned()),
         _ => Value::Number(json.to_owned()),
-    }
+    })
 }
 
 #[cfg(test)]
@@ -169,5 +173,18 @@ mod tests {
         assert_eq!(of("{", "@type"), Ok(Value::Text("t".into())));
         assert_eq!(of("{}", "@type"), Ok(Value::Text("t".into())));
         assert_eq!(of("{}", "@header.tenant"), Err(ValueError::NoAttribute(Path::new("@header.tenant"))));
+    }
+
+    #[test]
+    fn hostile_documents_have_a_defined_answer() {
+        let value = |payload: String, path: &str| {
+            Fields::read(&Message::new("t").with_payload(payload)).value(&Path::new(path))
+        };
+        assert_eq!(of(r#"{"a":"\ud800"}"#, "a"), Err(ValueError::NotText(Path::new("a"))));
+        assert_eq!(of(r#"{"a":1,"a":2}"#, "a"), Ok(Value::Number("2".into())));
+        assert_eq!(of(r#"{"a":1e999999999}"#, "a"), Ok(Value::Number("1e999999999".into())));
+        let deep = format!("{}1{}", "[".repeat(200_000), "]".repeat(200_000));
+        assert_eq!(value(format!(r#"{{"a":{deep}}}"#), "a"), Ok(Value::Compound(deep.clone())));
+        assert_eq!(value(deep, "0.0.0.x"), Err(ValueError::Missing(Path::new("0.0.0.x"))));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use oncebox::address::{Address, Host};
+
 /// A place that messages come from.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Origin {
@@ -60,30 +62,30 @@ impl Origin {
             oncebox::ConsumerName::new(name).map_err(bad)?;
             return Ok(Self::Queue(name.to_owned()));
         }
-        let (scheme, authority, path) = split(text).ok_or(format!("it is no address; {ORIGINS}"))?;
-        match scheme {
+        let address = Address::read(text).map_err(|error| format!("{error}; {ORIGINS}"))?;
+        let path = address.path().to_owned();
+        match address.scheme() {
             "amqp" | "amqps" => {
-                let (vhost, queue) = path.rsplit_once('/').unwrap_or(("%2f", path));
+                let (vhost, queue) = path.rsplit_once('/').unwrap_or(("", &path));
                 if queue.is_empty() {
                     return Err("it names no queue; write amqp://user:password@host/vhost/queue".to_owned());
                 }
-                let vhost = if vhost.is_empty() { "%2f" } else { vhost };
-                Ok(Self::RabbitMq { url: format!("{scheme}://{authority}/{vhost}"), queue: decoded(queue)? })
+                Ok(Self::RabbitMq { url: rabbit(address, vhost)?, queue: name(queue)? })
             }
             "nats" | "tls" => {
                 let (stream, durable) = match path.split_once('/') {
-                    Some((stream, durable)) => (stream, Some(durable.to_owned())),
-                    None => (path, None),
+                    Some((stream, durable)) => (stream, Some(name(durable)?)),
+                    None => (path.as_str(), None),
                 };
                 if stream.is_empty() {
                     return Err("it names no stream; write nats://host/stream".to_owned());
                 }
-                Ok(Self::Nats { url: format!("{scheme}://{authority}"), stream: stream.to_owned(), durable })
+                Ok(Self::Nats { url: nats(address)?, stream: name(stream)?, durable })
             }
             "kafka" if path.is_empty() || path.contains('/') => {
                 Err("it names no topic; write kafka://host:port/topic".to_owned())
             }
-            "kafka" => Ok(Self::Kafka { servers: servers(authority)?, topic: path.to_owned() }),
+            "kafka" => Ok(Self::Kafka { servers: servers(&address)?, topic: name(&path)? }),
             other => Err(unknown(other, ORIGINS)),
         }
     }
@@ -111,49 +113,53 @@ impl Destination {
         if text == "queue:" {
             return Ok(Self::Queue);
         }
-        let (scheme, authority, path) = split(text).ok_or(format!("it is no address; {DESTINATIONS}"))?;
-        match scheme {
+        let address = Address::read(text).map_err(|error| format!("{error}; {DESTINATIONS}"))?;
+        match address.scheme() {
             "amqp" | "amqps" => {
-                let vhost = if path.is_empty() { "%2f" } else { path };
-                Ok(Self::RabbitMq(format!("{scheme}://{authority}/{vhost}")))
+                let vhost = address.path().to_owned();
+                rabbit(address, &vhost).map(Self::RabbitMq)
             }
-            "nats" | "tls" => Ok(Self::Nats(format!("{scheme}://{authority}"))),
-            "kafka" => Ok(Self::Kafka(servers(authority)?)),
+            "nats" | "tls" => nats(address).map(Self::Nats),
+            "kafka" => servers(&address).map(Self::Kafka),
             other => Err(unknown(other, DESTINATIONS)),
         }
     }
 }
 
-fn split(text: &str) -> Option<(&str, &str, &str)> {
-    let (scheme, rest) = text.split_once("://")?;
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    (!authority.is_empty()).then_some((scheme, authority, path))
+/// What the client of RabbitMQ gets. `vhost` is written as in an address.
+fn rabbit(address: Address, vhost: &str) -> Result<String, String> {
+    if address.hosts().len() != 1 {
+        return Err("it names no host, or several; write amqp://user:password@host/vhost".to_owned());
+    }
+    Ok(address.with_path(if vhost.is_empty() { "%2f" } else { vhost }).for_client())
 }
 
-fn servers(authority: &str) -> Result<String, String> {
-    if authority.contains('@') {
+/// What the client of NATS gets.
+fn nats(address: Address) -> Result<String, String> {
+    if address.hosts().is_empty() {
+        return Err("it names no host; write nats://host:port".to_owned());
+    }
+    if !address.parameters().is_empty() {
+        return Err("an address of NATS has no parameters; leave out what stands behind the `?`".to_owned());
+    }
+    Ok(address.with_path("").for_client())
+}
+
+/// What the client of Kafka gets.
+fn servers(address: &Address) -> Result<String, String> {
+    if address.user().is_some() {
         return Err("user and password do not go into a Kafka address; write them under [kafka] settings".to_owned());
     }
-    let with_port = |host: &str| if host.contains(':') { host.to_owned() } else { format!("{host}:9092") };
-    Ok(authority.split(',').map(with_port).collect::<Vec<_>>().join(","))
+    if address.hosts().is_empty() || !address.parameters().is_empty() {
+        return Err("it is no list of hosts; write kafka://host:port,host:port".to_owned());
+    }
+    let with_port = |host: &Host| Host { port: host.port.or(Some(9092)), ..host.clone() };
+    Ok(Host::list(&address.hosts().iter().map(with_port).collect::<Vec<_>>()))
 }
 
-/// Undoes `%2F` and the like.
-fn decoded(text: &str) -> Result<String, String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        rest = after;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(byte.ok_or("a `%` is not followed by two digits; write %25 for a literal one")?);
-        rest = after.get(2..).unwrap_or_default();
-    }
-    String::from_utf8(bytes).map_err(|_| "its name is not UTF-8".to_owned())
+/// A name in a path, with `%2F` and the like undone.
+fn name(part: &str) -> Result<String, String> {
+    Address::name(part).map_err(|error| error.to_string())
 }
 
 /// No broker's scheme is longer.
@@ -171,39 +177,23 @@ fn unknown(scheme: &str, known: &str) -> String {
     format!("`{scheme}` is no broker that is known; {known}")
 }
 
-/// Without user, password and parameters. Where a mangled address leaves no plain hosts and ports, they are not shown: what
-/// looks like a port may be a password.
+/// The address that a client gets, without user, password and parameters.
 pub(crate) fn shown(url: &str) -> String {
-    let after_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);
-    // An `@` beyond the host belongs to a path or a parameter, and so may what stands before it.
-    if after_scheme.find(['/', '?', '#']).is_some_and(|end| after_scheme[end..].contains('@')) {
-        return "(hidden)".to_owned();
-    }
-    let rest =
-        url.rsplit_once('@').map_or_else(|| url.split_once("://").map_or(url, |(_, rest)| rest), |(_, host)| host);
-    let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    let (hosts, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-    if hosts.split(',').all(is_plain_host) { format!("{hosts}{path}") } else { "(hidden)".to_owned() }
+    Address::read(url).map_or_else(|_| "(an address that cannot be read)".to_owned(), |address| address.to_string())
 }
 
-/// `host`, `host:port` or `[::1]:port`.
-fn is_plain_host(text: &str) -> bool {
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => (host, port),
-        _ => (text, ""),
-    };
-    let is_v6 = host.starts_with('[') && host.ends_with(']');
-    let in_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-_[]".contains(&byte) || (is_v6 && byte == b':');
-    host.bytes().all(in_host) && port.bytes().all(|byte| byte.is_ascii_digit())
+/// The same for a list of hosts.
+fn shown_list(hosts: &str) -> String {
+    Host::read_list(hosts).map_or_else(|| "(hosts that cannot be read)".to_owned(), |hosts| Host::list(&hosts))
 }
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Queue(name) => write!(f, "queue:{name}"),
-            Self::RabbitMq { url, queue } => write!(f, "amqp://{}/{queue}", shown(url)),
-            Self::Nats { url, stream, .. } => write!(f, "nats://{}/{stream}", shown(url)),
-            Self::Kafka { servers, topic } => write!(f, "kafka://{}/{topic}", shown(servers)),
+            Self::RabbitMq { url, queue } => write!(f, "{}/{queue}", shown(url)),
+            Self::Nats { url, stream, .. } => write!(f, "{}/{stream}", shown(url)),
+            Self::Kafka { servers, topic } => write!(f, "kafka://{}/{topic}", shown_list(servers)),
         }
     }
 }
@@ -211,9 +201,8 @@ impl fmt::Display for Origin {
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::RabbitMq(url) => write!(f, "amqp://{}", shown(url)),
-            Self::Nats(url) => write!(f, "nats://{}", shown(url)),
-            Self::Kafka(servers) => write!(f, "kafka://{}", shown(servers)),
+            Self::RabbitMq(url) | Self::Nats(url) => f.write_str(&shown(url)),
+            Self::Kafka(servers) => write!(f, "kafka://{}", shown_list(servers)),
             Self::Queue => f.write_str("queue:"),
         }
     }
@@ -240,17 +229,31 @@ mod tests {
     #[test]
     fn what_may_be_a_password_is_not_shown() {
         for (url, expected) in [
-            ("amqp://u:p@h:5672/v", "h:5672/v"),
-            ("amqp://u:CANARY/v", "(hidden)"),
-            ("postgres://app:CANARY\u{e9}db/shop", "(hidden)"),
-            ("nats://[::1]:4222", "[::1]:4222"),
-            ("h1:9092,h2", "h1:9092,h2"),
-            ("postgres://h/d?password=CANARY", "h/d"),
-            ("postgres://app@h/d?password=a@CANARY", "(hidden)"),
-            ("postgres://app:a/b@CANARY", "(hidden)"),
+            ("amqp://u:p@h:5672/v", "amqp://h:5672/v"),
+            ("amqp://u:CANARY/v", "(an address that cannot be read)"),
+            ("postgres://app:CANARY\u{e9}db/shop", "(an address that cannot be read)"),
+            ("nats://[::1]:4222", "nats://[::1]:4222"),
+            ("postgres://h/d?password=CANARY", "postgres://h/d"),
+            ("postgres://app@h/d?password=a@CANARY", "(an address that cannot be read)"),
+            ("postgres://app:a/b@CANARY", "(an address that cannot be read)"),
         ] {
             assert_eq!(shown(url), expected);
         }
+        assert_eq!(shown_list("h1:9092,h2"), "h1:9092,h2");
+        assert_eq!(shown_list("u:CANARY@h1:9092"), "(hosts that cannot be read)");
+    }
+
+    #[test]
+    fn what_a_client_gets_is_what_was_meant() {
+        let url = |text: &str| match Origin::parse(text).unwrap() {
+            Origin::RabbitMq { url, .. } | Origin::Nats { url, .. } => url,
+            other => panic!("{other}"),
+        };
+        assert_eq!(url("amqp://u:a%40b%2F@h/v/q?heartbeat=5"), "amqp://u:a%40b%2F@h/v?heartbeat=5");
+        assert_eq!(url("nats://u:a%2Cb@h:1,i/s"), "nats://u:a%2Cb@h:1,i");
+        assert_eq!(url("tls://to%3Aken@h/s/d"), "tls://to%3Aken@h");
+        let Origin::Kafka { servers, .. } = Origin::parse("kafka://a,[::1]:1/t").unwrap() else { panic!("no Kafka") };
+        assert_eq!(servers, "a:9092,[::1]:1");
     }
 
     #[test]
@@ -280,6 +283,11 @@ mod tests {
             ("sqs://CANARY@h/q", "not built yet"),
             ("http://CANARY@h/q", "no broker that is known"),
             ("amqp://h/v/a%2", "not followed by two digits"),
+            ("amqp://u:CANARY@a,b/v/q", "several"),
+            ("amqp://u:CAN/ARY@h/v/q", "host or port"),
+            ("amqp://u:12/CANARY@h/v/q", "%40"),
+            ("nats://h/s?password=CANARY", "no parameters"),
+            ("kafka://h/t?password=CANARY", "no list of hosts"),
         ] {
             let complaint = Origin::parse(text).unwrap_err();
             assert!(complaint.contains(says) && !complaint.contains("CANARY"), "{text}: {complaint}");

@@ -4,12 +4,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox::consumer::{Drained, Stats};
+use oncebox::consumer::{Drained, RunError, Stats};
 use oncebox::postgres::Postgres;
 use oncebox::relay::RelayStats;
 use oncebox::retention::RetentionStats;
 use oncebox::sqlite::Sqlite;
-use oncebox::{Code, Consumer, Ended, OrderBy, Relay, Retry, Session, StoreError, Transaction};
+use oncebox::{Code, Consumer, Ended, Relay, Retry, Session, StoreError, Transaction};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -17,6 +17,7 @@ use crate::backend::{Backend, says};
 use crate::feed::Feed;
 use crate::file::{ConsumerSpec, Mistake, Mistakes, Pipeline, StoreAt, StoreSpec};
 use crate::handler::{self, Ready};
+use crate::identity::identified;
 use crate::journal;
 use crate::outlet::Outlet;
 use crate::retention::{Retiring, kept};
@@ -175,6 +176,10 @@ async fn run_on<S: Backend>(
         mistakes.sort();
         return Err(Mistakes { file: file.to_owned(), found: mistakes }.into());
     }
+    // Before anything runs, so that what is fit does not start beside what is not.
+    for (name, consumer) in &consumers {
+        ending(format!("consumer {name}"), consumer.check_identity().await.map(|()| Drained::Clean), RunError::code)?;
+    }
     if parts == Parts::Nothing {
         journal::tell_costs(pipeline);
         return Ok(());
@@ -284,11 +289,7 @@ pub(crate) async fn consumer<S: Backend>(
             return Ok(None);
         }
     };
-    let mut consumer = Consumer::new(&spec.name, store.clone(), feed).key(spec.key.clone()).retry(retry(spec));
-    consumer = consumer.fingerprint(spec.content());
-    if let Some(template) = &spec.order_by {
-        consumer = consumer.order_by(OrderBy::Template(template.clone()));
-    }
+    let mut consumer = identified(Consumer::new(&spec.name, store.clone(), feed), spec).retry(retry(spec));
     match spec.versioned() {
         None => {}
         Some(Ok(versioned)) => consumer = consumer.versioned(versioned),

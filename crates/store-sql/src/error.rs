@@ -48,8 +48,8 @@ pub(crate) fn ours(attempted: impl Into<String>, error: sqlx::Error) -> StoreErr
     let DriverError { kind, mut reason, .. } = read(&error);
     let code = error.as_database_error().and_then(|error| error.code()).unwrap_or_default().into_owned();
     let kind = match kind {
-        // statement_timeout: ours are quick, so the server is in trouble.
-        StoreErrorKind::Refused if code == "57014" => StoreErrorKind::Unavailable,
+        // Ours are quick and right, so the server is in trouble.
+        StoreErrorKind::Troubled => StoreErrorKind::Unavailable,
         // 42…: no such table or column, no privilege. 3F000: no such schema. SQLite's 1: no such table or column.
         StoreErrorKind::Refused | StoreErrorKind::Configuration
             if code.starts_with("42") || code == "3F000" || code == "1" =>
@@ -93,18 +93,28 @@ pub(crate) fn find<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e sqlx::Err
     None
 }
 
+/// The session's prepared statements are gone, or are there although this session has not made them.
+#[cfg(feature = "postgres")]
+const SESSION_LOST: &str = "the session's prepared statements are not its own: something ran DEALLOCATE or DISCARD, or a \
+    pooler in transaction mode stands in between; connect to the server itself, or use the pooler's session mode";
+
 #[cfg(feature = "postgres")]
 fn read_postgres(error: &PgDatabaseError) -> DriverError {
-    use StoreErrorKind::{Configuration, Contended, Corrupt, Refused, TransactionLost, Unavailable};
+    use StoreErrorKind::{Configuration, Contended, Corrupt, Refused, Stale, TransactionLost, Troubled, Unavailable};
     let code = error.code();
+    // Whatever isn't known to be the fault of a statement or its values is the server's: unknown codes are.
     let (kind, what) = match (&code[..2.min(code.len())], code) {
         (_, "40001") => (Contended, "concurrent transactions could not be put in order"),
         (_, "40P01") => (Contended, "a deadlock was broken"),
         (_, "55P03") => (Contended, "a lock was not free in time"),
-        (_, "57014") => (Refused, "the statement took too long and was cancelled"),
+        // Another session has what this one needs: it is closed, and what ran here runs again.
+        (_, "0A000") => (Stale, "the table has changed under a prepared statement, or the server lacks a feature"),
+        (_, "26000" | "42P05") => (Stale, SESSION_LOST),
+        (_, "57014") => (Troubled, "the statement took too long and was cancelled"),
         (_, "25P02") => (TransactionLost, "a statement failed and its error was swallowed"),
-        (_, "25P01" | "25P03") => (TransactionLost, "the transaction has ended"),
-        (_, "57P01" | "57P02" | "57P03" | "57P05") => (Unavailable, "the server is going down or coming up"),
+        (_, "25P01") => (TransactionLost, "the transaction has ended"),
+        (_, "25P03") => (Troubled, "the transaction was idle for too long and was ended"),
+        ("57", _) => (Unavailable, "the server is going down or coming up"),
         (_, "25006") => (Unavailable, "the server takes no writes"),
         ("08", _) => (Unavailable, "the connection failed"),
         (_, "53300") => (Unavailable, "the server has no connection left"),
@@ -119,7 +129,9 @@ fn read_postgres(error: &PgDatabaseError) -> DriverError {
         (_, "23514") => (Refused, "a check constraint was violated"),
         ("23", _) => (Refused, "a constraint was violated"),
         ("22", _) => (Refused, "a value does not fit its type"),
-        // Somebody has changed the database around the statement, and it will not do before they change it back.
+        ("44", _) => (Refused, "a view's check option was violated"),
+        ("P0", _) => (Refused, "a function or a trigger raised an error"),
+        // The database was changed around the statement, and it will not do before that is changed back.
         (_, "42501") if error.routine() == Some("aclcheck_error") => (Configuration, "this user lacks a privilege"),
         // A policy of row-level security, or a trigger: the row is to blame.
         (_, "42501") => (Refused, "a policy or a trigger forbids it"),
@@ -128,8 +140,9 @@ fn read_postgres(error: &PgDatabaseError) -> DriverError {
         (_, "42883") => (Configuration, "there is no such function"),
         (_, "3F000") => (Configuration, "there is no such schema"),
         ("42", _) => (Refused, "the statement is wrong"),
-        ("XX", _) => (Corrupt, "the server reports an internal error"),
-        _ => (Refused, "the server refused the statement"),
+        (_, "XX001" | "XX002") => (Corrupt, "the server reports damaged data"),
+        ("XX", _) => (Troubled, "the server reports an internal error"),
+        _ => (Troubled, "the server could not run the statement"),
     };
     let mut reason = format!("{what} (SQLSTATE {code}");
     let names = [("constraint", error.constraint()), ("table", error.table()), ("column", error.column())];
@@ -144,13 +157,14 @@ fn read_postgres(error: &PgDatabaseError) -> DriverError {
 /// `code` is SQLite's extended result code; its low byte is the primary one.
 #[cfg(feature = "sqlite")]
 fn read_sqlite(code: i32, message: &str) -> DriverError {
-    use StoreErrorKind::{Configuration, Contended, Corrupt, Refused, TransactionLost, Unavailable};
+    use StoreErrorKind::{Configuration, Contended, Corrupt, Refused, TransactionLost, Troubled, Unavailable};
     let (kind, what) = match (code & 0xff, code) {
         (5, _) => (Contended, "another process holds the database"),
         (6, _) => (Contended, "another connection holds the table"),
         (9, _) => (Contended, "the statement was interrupted"),
         (_, 531) => (TransactionLost, "the handler ran COMMIT itself; it was turned into a rollback"),
         (10, _) => (Unavailable, "reading or writing the file failed"),
+        (15, _) => (Unavailable, "the file's locks do not work"),
         (13, _) => (Unavailable, "the disk is full"),
         (7, _) => (Unavailable, "memory is short"),
         (14, _) => (Configuration, "the file cannot be opened"),
@@ -170,7 +184,9 @@ fn read_sqlite(code: i32, message: &str) -> DriverError {
             (Configuration, "there is no such column")
         }
         (1, _) if message.starts_with("no such function") => (Configuration, "there is no such function"),
-        _ => (Refused, "the statement was refused"),
+        (1, _) => (Refused, "the statement was refused"),
+        // 2 internal, 4 aborted, 15 locking protocol, 17 schema changed, 21 misuse, 22 large files, …: never a value's fault.
+        _ => (Troubled, "SQLite could not run the statement"),
     };
     // SQLite gives a constraint no name of its own, only "UNIQUE constraint failed: payments.provider, payments.ref".
     let columns = message.split_once("constraint failed: ").map(|(_, columns)| columns.to_owned());
@@ -197,7 +213,7 @@ mod tests {
     #[cfg(feature = "sqlite")]
     #[test]
     fn sqlite_codes_become_kinds() {
-        use StoreErrorKind::{Configuration, Contended, Corrupt, Refused, TransactionLost, Unavailable};
+        use StoreErrorKind::{Configuration, Contended, Corrupt, Refused, TransactionLost, Troubled, Unavailable};
         let cases = [
             (5, Contended),
             (261, Contended),
@@ -222,6 +238,13 @@ mod tests {
             (19, Refused),
             (20, Refused),
             (1, Refused),
+            (2, Troubled),
+            (4, Troubled),
+            (15, Unavailable),
+            (17, Troubled),
+            (21, Troubled),
+            (22, Troubled),
+            (1000, Troubled),
         ];
         for (code, kind) in cases {
             assert_eq!(read_sqlite(code, "").kind, kind, "{code}");

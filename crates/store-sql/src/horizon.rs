@@ -4,6 +4,7 @@ use oncebox_core::error::StoreError;
 use oncebox_core::horizon::{
     Consumers, Expired, Expiry, HELD_MAX, KnownConsumer, OldRecords, Place, SweepReceived, check_age, check_checkpoint,
 };
+use oncebox_core::identity::Binding;
 use oncebox_core::queue::QueueSpec;
 use oncebox_core::store::{ConsumerId, ConsumerName};
 use oncebox_core::time::Timestamp;
@@ -12,6 +13,7 @@ use crate::archive;
 use crate::connection::{Call, Connection, Row, corrupt};
 use crate::dialect::Dialect;
 use crate::operator_queries::{HorizonQueries, OperatorQueries};
+use crate::queries::NameQueries;
 use crate::transaction::{SqlTx, bounded};
 
 impl<D: Dialect> Consumers for SqlTx<D> {
@@ -22,7 +24,8 @@ impl<D: Dialect> Consumers for SqlTx<D> {
         let read = |mut row: Row| {
             let id = ConsumerId(row.int()?);
             let name = ConsumerName::from_stored(&row.text()?).ok_or_else(|| corrupt("a name that is none"))?;
-            Ok(KnownConsumer { id, name, horizon: row.time_or_null()?, checkpoint: row.time_or_null()? })
+            let (horizon, checkpoint) = (row.time_or_null()?, row.time_or_null()?);
+            Ok(KnownConsumer { id, name, horizon, checkpoint, binding: read_binding(&mut row)? })
         };
         rows.await?.into_iter().map(read).collect()
     }
@@ -30,9 +33,19 @@ impl<D: Dialect> Consumers for SqlTx<D> {
     async fn horizon(&mut self, consumer: ConsumerId) -> Result<Option<Timestamp>, StoreError> {
         let patience = self.patience();
         let (queries, _, db) = self.parts();
-        let call = Call::new("read a horizon", &queries.operators.horizon.read).value(consumer.0);
-        let rows = bounded(patience, call.fetch(db)).await?;
-        rows.into_iter().next().map(|mut row| row.time_or_null()).transpose().map(Option::flatten)
+        bounded(patience, read(db, &queries.operators.horizon, consumer)).await
+    }
+
+    async fn binding(&mut self, consumer: ConsumerId, to_change: bool) -> Result<Option<Binding>, StoreError> {
+        let patience = self.patience();
+        let (queries, _, db) = self.parts();
+        bounded(patience, binding(db, &queries.names, consumer, to_change)).await
+    }
+
+    async fn set_binding(&mut self, consumer: ConsumerId, binding: &Binding) -> Result<(), StoreError> {
+        let patience = self.patience();
+        let (queries, _, db) = self.parts();
+        bounded(patience, set_binding(db, &queries.names, consumer, binding)).await
     }
 
     async fn store_time(&mut self) -> Result<Timestamp, StoreError> {
@@ -63,6 +76,13 @@ impl<D: Dialect> Consumers for SqlTx<D> {
         })
     }
 
+    async fn has_records(&mut self, consumer: ConsumerId) -> Result<bool, StoreError> {
+        let patience = self.patience();
+        let (queries, _, db) = self.parts();
+        let call = Call::new("look for records", &queries.operators.horizon.any).value(consumer.0);
+        Ok(!bounded(patience, call.fetch(db)).await?.is_empty())
+    }
+
     async fn sweep_received(&mut self, sweep: SweepReceived<'_>) -> Result<u64, StoreError> {
         let patience = self.patience();
         let (queries, now, db) = self.parts();
@@ -85,7 +105,49 @@ impl<D: Dialect> Consumers for SqlTx<D> {
     }
 }
 
-async fn store_time(
+/// How a consumer tells messages apart, on any connection.
+pub(crate) async fn binding(
+    db: &mut impl Connection,
+    queries: &NameQueries,
+    consumer: ConsumerId,
+    to_change: bool,
+) -> Result<Option<Binding>, StoreError> {
+    let query = if to_change { &queries.lock_identity } else { &queries.read_identity };
+    let rows = Call::new("read how a consumer tells messages apart", query).value(consumer.0).fetch(db).await?;
+    rows.into_iter().next().map(|mut row| read_binding(&mut row)).transpose().map(Option::flatten)
+}
+
+/// Keeps how a consumer tells messages apart, on any connection.
+pub(crate) async fn set_binding(
+    db: &mut impl Connection,
+    queries: &NameQueries,
+    consumer: ConsumerId,
+    binding: &Binding,
+) -> Result<(), StoreError> {
+    let attempted = "keep how a consumer tells messages apart";
+    let stored = binding.to_stored()?;
+    let call = Call::new(attempted, &queries.set_identity).value(consumer.0).value(stored.as_str());
+    match call.execute(db).await? {
+        1 => Ok(()),
+        _ => Err(corrupt("no consumer under its id")),
+    }
+}
+
+/// How far back a consumer looks, on any connection.
+pub(crate) async fn read(
+    db: &mut impl Connection,
+    queries: &HorizonQueries,
+    consumer: ConsumerId,
+) -> Result<Option<Timestamp>, StoreError> {
+    let rows = Call::new("read a horizon", &queries.read).value(consumer.0).fetch(db).await?;
+    rows.into_iter().next().map(|mut row| row.time_or_null()).transpose().map(Option::flatten)
+}
+
+fn read_binding(row: &mut Row) -> Result<Option<Binding>, StoreError> {
+    row.text_or_null()?.map(|text| Binding::from_stored(&text)).transpose()
+}
+
+pub(crate) async fn store_time(
     db: &mut impl Connection,
     queries: &HorizonQueries,
     now: Option<i64>,

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 use oncebox_core::claim::{Claim, ClaimRequest, Earlier, judge};
@@ -11,6 +12,7 @@ use oncebox_core::key::Key;
 use oncebox_core::outcome::{Outcome, OutcomeKind};
 use oncebox_core::planted;
 use oncebox_core::store::{ConsumerId, Inbox};
+use tokio::time::Instant;
 
 use crate::connection::{Call, Connection, Row, corrupt};
 use crate::dialect::Dialect;
@@ -21,9 +23,13 @@ use crate::transaction::{SqlTx, bounded};
 /// A row that is neither inserted nor found has vanished in between. That is rare, and three times in a row rarer.
 const TRIES_MAX: usize = 3;
 
+/// Claims that take longer may have waited for other transactions.
+const QUICK: Duration = Duration::from_millis(10);
+
 impl<D: Dialect> Inbox for SqlTx<D> {
     async fn claim(&mut self, requests: &[ClaimRequest]) -> Result<Vec<Claim>, StoreError> {
         let patience = self.patience();
+        let began = Instant::now();
         let answers = if self.is_untouched() && are_alike(requests) && self.hope.try_now(requests.len()) {
             let (queries, _, db) = self.parts();
             let answers = bounded(patience, claim_fresh(db, &queries.inbox, requests)).await?;
@@ -42,9 +48,16 @@ impl<D: Dialect> Inbox for SqlTx<D> {
                 bounded(patience, claim(db, &queries.inbox, requests)).await?
             }
         };
-        self.unblocked = unblocked;
+        // What is parked was looked up as the statement began. If it had to wait for others, they may have parked since:
+        // then it is asked again. A key that was not free may have been waited for, and so may any, if that took time.
+        let all_free = claims.iter().all(|claim| matches!(claim, Claim::Fresh));
+        let is_fresh = all_free && began.elapsed() < QUICK || planted::is("stale-look-at-parked");
+        self.unblocked = if is_fresh { unblocked } else { Vec::new() };
         let fresh = requests.iter().zip(&claims).filter(|(_, claim)| matches!(claim, Claim::Fresh));
         self.claimed.add(fresh.map(|(request, _)| (request.consumer, request.key.clone())));
+        let is_parked = |claim: &Claim| matches!(claim, Claim::Duplicate(earlier) if earlier.is_parked());
+        let parked = requests.iter().zip(&claims).filter(|(_, claim)| is_parked(claim));
+        self.found_parked.extend(parked.map(|(request, _)| (request.consumer, request.key.clone())));
         Ok(claims)
     }
 
@@ -54,6 +67,8 @@ impl<D: Dialect> Inbox for SqlTx<D> {
                 return Err(not_claimed(format!("record the outcome of {key}")));
             }
         }
+        let parked = outcomes.iter().filter(|(.., outcome)| outcome.kind() == OutcomeKind::Parked);
+        self.found_parked.extend(parked.map(|(consumer, key, _)| (*consumer, key.clone())));
         let patience = self.patience();
         let (queries, _, db) = self.parts();
         bounded(patience, record(db, &queries.inbox, outcomes)).await
@@ -66,6 +81,7 @@ impl<D: Dialect> Inbox for SqlTx<D> {
         let done: Vec<bool> = before.iter().map(Option::is_some).collect();
         for (place, before) in keys.iter().zip(before) {
             let Some(before) = before else { continue };
+            self.found_parked.remove(place);
             // A key that this transaction claimed itself was free before, whatever was recorded since.
             if !self.claimed.contains(place.0, &place.1) {
                 self.claimed.add([place.clone()]);
@@ -85,7 +101,10 @@ impl<D: Dialect> Inbox for SqlTx<D> {
                 continue;
             }
             match self.reclaimed.remove(place) {
-                Some(before) => parked.push((place.0, place.1.clone(), before)),
+                Some(before) => {
+                    self.found_parked.insert(place.clone());
+                    parked.push((place.0, place.1.clone(), before));
+                }
                 None => free.push(place.clone()),
             }
         }
@@ -136,8 +155,7 @@ pub(crate) async fn claim(
         }
         for mut row in find(db, queries, &open).await? {
             let at = answered(&open, row.int()?, &row.bytes()?)?;
-            let (stored, earlier) = remembered(&mut row)?;
-            claims[at] = judge(requests[at].fingerprint, stored, earlier);
+            claims[at] = judge(requests[at].fingerprint, remembered(&mut row)?);
         }
         open.retain(|asked| claims[asked.at] == Claim::Undecided);
         if open.is_empty() {
@@ -256,12 +274,12 @@ fn answered(open: &[Asked<'_>], consumer: i16, key: &[u8]) -> Result<usize, Stor
     found.map(|found| open[found].at).ok_or_else(|| corrupt("a key that was not asked for"))
 }
 
-fn remembered(row: &mut Row) -> Result<(Fingerprint, Earlier), StoreError> {
+fn remembered(row: &mut Row) -> Result<Earlier, StoreError> {
     let (hash, scheme) = (row.int()?, row.int()?);
     let kind =
         OutcomeKind::from_code(row.int()?).ok_or_else(|| corrupt("an outcome that this version does not know"))?;
     let outcome = Outcome::from_stored(kind, row.bytes_or_null()?);
-    Ok((Fingerprint::from_stored(scheme, hash), Earlier { outcome, id_hash: row.int_or_null()? }))
+    Ok(Earlier { outcome, id_hash: row.int_or_null()?, fingerprint: Fingerprint::from_stored(scheme, hash) })
 }
 
 /// Replaces the outcomes of claimed keys.

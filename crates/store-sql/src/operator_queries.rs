@@ -66,6 +66,7 @@ pub(crate) struct HorizonQueries {
     pub(crate) expire: Query,
     pub(crate) next: Query,
     pub(crate) old: Query,
+    pub(crate) any: Query,
     pub(crate) sweep_received: Query,
     pub(crate) checkpoint: Query,
 }
@@ -145,6 +146,7 @@ impl OperatorQueries {
                 expire: query(include_str!("queries/postgres/horizon/expire.sql")),
                 next: query(include_str!("queries/postgres/horizon/next.sql")),
                 old: query(include_str!("queries/postgres/horizon/old.sql")),
+                any: query(include_str!("queries/postgres/horizon/any.sql")),
                 sweep_received: query(include_str!("queries/postgres/horizon/sweep_received.sql")),
                 checkpoint: query(include_str!("queries/postgres/horizon/checkpoint.sql")),
             },
@@ -216,6 +218,7 @@ impl OperatorQueries {
                 expire: query(include_str!("queries/sqlite/horizon/expire.sql")),
                 next: query(include_str!("queries/sqlite/horizon/next.sql")),
                 old: query(include_str!("queries/sqlite/horizon/old.sql")),
+                any: query(include_str!("queries/sqlite/horizon/any.sql")),
                 sweep_received: query(include_str!("queries/sqlite/horizon/sweep_received.sql")),
                 checkpoint: query(include_str!("queries/sqlite/horizon/checkpoint.sql")),
             },

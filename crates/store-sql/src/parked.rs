@@ -6,8 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use oncebox_core::error::{StoreError, StoreErrorKind};
 use oncebox_core::failure::Class;
+use oncebox_core::fingerprint::Fingerprint;
 use oncebox_core::key::Key;
-use oncebox_core::parked::{LeasedPark, Park, ParkLease, ParkReceipt, Parking, Verdict, Waiting};
+use oncebox_core::parked::{LeasedPark, Park, ParkLease, ParkReceipt, Parking, Verdict, Waiting, still_parked};
 use oncebox_core::planted;
 use oncebox_core::store::ConsumerId;
 use oncebox_core::time::Timestamp;
@@ -79,8 +80,22 @@ impl<D: Dialect> Parking for SqlTx<D> {
         }
         let attempted = "end parked messages";
         let patience = self.patience();
+        // Nothing is asked where no record said parked, and whoever is about to apply a message has reclaimed its own.
+        let found_parked = self.found_parked.clone();
         let (queries, _, db) = self.parts();
-        bounded(patience, end(db, &queries.parked, attempted, rows)).await
+        bounded(patience, async {
+            if !found_parked.is_empty() && !planted::is("parked-duplicate-of-itself") {
+                let call = Call::new(attempted, &queries.parked.keys).column(rows.iter().map(|row| Some(row.row)));
+                for mut row in call.fetch(db).await? {
+                    let key = row.bytes()?;
+                    if found_parked.iter().any(|(_, found)| found.as_bytes() == &key[..]) {
+                        return Err(still_parked(attempted));
+                    }
+                }
+            }
+            end(db, &queries.parked, attempted, rows).await
+        })
+        .await
     }
 
     async fn put_back(&mut self, rows: &[(ParkReceipt, Verdict)]) -> Result<(), StoreError> {
@@ -211,7 +226,23 @@ async fn park(
         let key = Bytes::copy_from_slice(park.key.as_bytes());
         added.remove(&(park.consumer.0, key, park.fingerprint.hash(), park.fingerprint.scheme()))
     };
-    Ok(parks.iter().map(answer).collect())
+    let added: Vec<bool> = parks.iter().map(answer).collect();
+    let there = parks.iter().zip(&added).filter(|(_, added)| !**added).map(|(park, _)| park);
+    own(db, queries, &there.filter(|park| park.owns_record).collect::<Vec<_>>()).await?;
+    Ok(added)
+}
+
+/// Rows that were there before their records were: from now on they own them.
+async fn own(db: &mut impl Connection, queries: &ParkedQueries, parks: &[&Park]) -> Result<(), StoreError> {
+    if parks.is_empty() {
+        return Ok(());
+    }
+    let call = Call::new("park messages", &queries.own)
+        .column(parks.iter().map(|park| Some(park.consumer.0)))
+        .column(parks.iter().map(|park| Some(park.key.as_bytes())))
+        .column(parks.iter().map(|park| Some(park.fingerprint.hash())))
+        .column(parks.iter().map(|park| Some(park.fingerprint.scheme())));
+    call.execute(db).await.map(drop)
 }
 
 async fn is_blocked(
@@ -268,9 +299,12 @@ pub(crate) async fn take(
 
 fn read(mut row: Row) -> Result<LeasedPark, StoreError> {
     let receipt = ParkReceipt { row: row.int()?, fence: row.int()? };
+    let (hash, scheme) = (row.int()?, row.int()?);
+    let fingerprint = Fingerprint::from_stored(scheme, hash);
     let (owns_record, attempts, parked_at): (i64, u32, i64) = (row.int()?, row.int()?, row.int()?);
     let parked_at = Timestamp::from_microsecond(parked_at).map_err(|_| corrupt("a time that no timestamp can hold"))?;
-    Ok(LeasedPark { receipt, message: wire::read(&mut row)?, owns_record: owns_record != 0, attempts, parked_at })
+    let (message, owns_record) = (wire::read(&mut row)?, owns_record != 0);
+    Ok(LeasedPark { receipt, message, fingerprint, owns_record, attempts, parked_at })
 }
 
 async fn end(

@@ -162,8 +162,9 @@ fn read(mut row: Row) -> Result<ParkedRow, StoreError> {
     let (hash, scheme) = (row.int()?, row.int()?);
     let owns_record: i64 = row.int()?;
     let order_key = wire::text_or_null(&mut row)?;
-    let state = stored_state(&mut row)?;
+    let stored = stored_state(&mut row)?;
     let due_at = row.time_or_null()?;
+    let state = if due_at.is_none() { ParkedState::Dead } else { stored };
     let class = match row.int_or_null()? {
         Some(code) => Some(Class::from_code(code).ok_or_else(|| corrupt("a class that this version does not know"))?),
         None => None,
@@ -186,6 +187,7 @@ fn read(mut row: Row) -> Result<ParkedRow, StoreError> {
     read.replay = replay;
     read.supersedes = supersedes;
     read.is_held_up = is_held_up != 0;
+    read.is_gap = stored == ParkedState::Gap;
     Ok(read)
 }
 
@@ -248,7 +250,7 @@ async fn withdraw(db: &mut impl Connection, queries: &QuarantineQueries, rows: &
     ids(Call::new("note what left a replay", &queries.withdraw), rows).execute(db).await.map(drop)
 }
 
-/// Rejects the records of rows that own one. Answers with the rows whose records nobody else holds; for the others
+/// Rejects the records that say that these rows are parked. Answers with the rows whose records nobody else holds; for the others
 /// nothing was changed.
 async fn reject(
     db: &mut impl Connection,
@@ -261,18 +263,12 @@ async fn reject(
     let mut records: HashMap<(i16, Bytes), i64> = HashMap::new();
     let mut by_consumer: HashMap<ConsumerId, Vec<Locked>> = HashMap::new();
     for row in rows {
-        match row.owns_record {
-            true => by_consumer.entry(row.consumer).or_default().push(row),
-            false => _ = free.insert(row.row),
-        }
+        by_consumer.entry(row.consumer).or_default().push(row);
     }
     for (consumer, rows) in by_consumer {
         let keys: Vec<Key> = rows.iter().map(|row| row.key.clone()).collect();
         for (row, found) in rows.into_iter().zip(find_records(db, queries, consumer, &keys).await?) {
-            let parked = |said: &Remembered| {
-                said.outcome == OutcomeKind::Parked && said.fingerprint.agrees_with(row.fingerprint)
-            };
-            match found.filter(|(_, said)| parked(said)) {
+            match found.filter(|(_, said)| said.is_of_parked(row.fingerprint, row.owns_record)) {
                 Some((owner, _)) => {
                     records.insert((owner.0, Bytes::copy_from_slice(row.key.as_bytes())), row.row);
                 }
@@ -364,8 +360,10 @@ async fn free_the_way(
     }
     let records = find_records(db, queries, old.consumer, &[old.key.clone(), with.key.clone()]).await?;
     let [of_old, of_new] = records[..] else { return Err(corrupt("another number of records")) };
-    let owner = of_old.filter(|_| old.owns_record).map_or(with.consumer, |(owner, _)| owner);
-    if old.owns_record && old.key == with.key {
+    let of_old = of_old.filter(|(_, said)| said.is_of_parked(old.fingerprint, old.owns_record));
+    let owns_record = old.owns_record || of_old.is_some();
+    let owner = of_old.map_or(with.consumer, |(owner, _)| owner);
+    if owns_record && old.key == with.key {
         let call = Call::new(attempted, &queries.refingerprint).value(owner.0).value(with.key.as_bytes());
         let changed = call.value(hash).value(scheme).execute(db).await?;
         return if changed == 1 { Ok(Way::SameKey) } else { refused };

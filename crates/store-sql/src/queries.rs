@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use oncebox_core::mutants;
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
 use crate::counter_queries::{CounterQueries, DepthQueries};
@@ -17,12 +18,15 @@ impl Query {
     /// Takes the text of a `.sql` file. `schema` is a name in quotes; it replaces the mark `{schema}`.
     pub(crate) fn new(file: &str, schema: &str) -> Self {
         // The comment at the head is for the reader of the file; servers and their logs need not carry it.
-        let statement = file.lines().skip_while(|line| line.starts_with("--")).collect::<Vec<_>>().join("\n");
-        Self(AssertSqlSafe(Arc::<str>::from(statement.replace("{schema}", schema))).into_sql_str())
+        let body = mutants::statement(file).lines().skip_while(|line| line.starts_with("--"));
+        let statement = body.collect::<Vec<_>>().join("\n").replace("{schema}", schema);
+        mutants::made(file, &statement);
+        Self(AssertSqlSafe(Arc::<str>::from(statement)).into_sql_str())
     }
 
     /// The text.
     pub(crate) fn sql(&self) -> SqlStr {
+        mutants::used(self.0.as_str());
         self.0.clone()
     }
 }
@@ -56,6 +60,8 @@ pub(crate) struct InboxQueries {
     pub(crate) reclaim: Query,
     pub(crate) unclaim: Query,
     pub(crate) alive: Query,
+    /// Writes something, where a commit that writes nothing may count before what it has found does.
+    pub(crate) witness: Option<Query>,
 }
 
 /// See `queue.rs`.
@@ -93,6 +99,8 @@ pub(crate) struct LaneQueries {
 #[derive(Debug)]
 pub(crate) struct ParkedQueries {
     pub(crate) park: Query,
+    pub(crate) own: Query,
+    pub(crate) keys: Query,
     pub(crate) is_blocked: Query,
     pub(crate) count_blocking: Query,
     pub(crate) pick: Query,
@@ -130,6 +138,9 @@ pub(crate) struct NameQueries {
     pub(crate) add_queue: Query,
     pub(crate) find_queue: Query,
     pub(crate) set_queue_lanes: Query,
+    pub(crate) read_identity: Query,
+    pub(crate) lock_identity: Query,
+    pub(crate) set_identity: Query,
 }
 
 /// See `schema.rs`.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use oncebox_core::code::Code;
 use oncebox_core::error::{StoreError, StoreErrorKind};
+use oncebox_core::identity::{self, Bound, Offer};
 use oncebox_core::store::{ConsumerId, ConsumerName, DriverError, Store, StoreCapabilities};
 use oncebox_core::time::Clock;
 use tokio::sync::Notify;
@@ -113,8 +114,16 @@ impl<D: Dialect> Store for SqlStore<D> {
         finish(dialect, open, id).await
     }
 
+    async fn bind(&self, name: &ConsumerName, offer: &Offer) -> Result<Bound, StoreError> {
+        identity::bind(self, name, offer).await
+    }
+
     async fn resolve(&self, doubt: &D::Doubt) -> Result<(), StoreError> {
         self.shared.dialect.resolve(doubt).await
+    }
+
+    fn commits_wait_for(&self) -> Option<String> {
+        self.shared.dialect.commits_wait_for()
     }
 
     fn read_error(&self, error: &(dyn Error + 'static)) -> Option<DriverError> {

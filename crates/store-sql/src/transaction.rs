@@ -1,6 +1,6 @@
 //! A session, and the transaction that it turns into.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -38,6 +38,8 @@ pub struct SqlTx<D: Dialect> {
     pub(crate) claimed: Claimed,
     /// Those of its claims that were reclaimed, with what their records said before.
     pub(crate) reclaimed: HashMap<(ConsumerId, Key), Outcome>,
+    /// Keys that were asked for and whose records say that their message is parked, whoever keeps them.
+    pub(crate) found_parked: HashSet<(ConsumerId, Key)>,
     /// Consumers of which nothing was parked that may block an order key, as the last claim has seen it.
     pub(crate) unblocked: Vec<ConsumerId>,
     pub(crate) hope: Hope,
@@ -64,6 +66,7 @@ impl<D: Dialect> Session for SqlSession<D> {
             open,
             claimed: Claimed::default(),
             reclaimed: HashMap::new(),
+            found_parked: HashSet::new(),
             unblocked: Vec::new(),
             hope: self.hope,
             untouched: true,

@@ -5,7 +5,7 @@
 //! ```
 
 use oncebox::sqlite::{ConsumerInbox, Sqlite, SqliteDialect};
-use oncebox::{Claim, Fingerprinter, Key, Message};
+use oncebox::{Claim, KeyStrategy, Message};
 use sqlx::{Connection, SqliteConnection};
 
 async fn charge(
@@ -13,16 +13,15 @@ async fn charge(
     db: &mut SqliteConnection,
     message: &Message,
 ) -> anyhow::Result<&'static str> {
-    let fingerprint = Fingerprinter::default().fingerprint(message);
-    let key = Key::id("order-17")?;
     let mut tx = db.begin_with("BEGIN IMMEDIATE").await?;
-    let answer = match inbox.claim(&mut tx, &key, fingerprint).await? {
+    let answer = match inbox.claim_message(&mut tx, message).await? {
         Claim::Fresh => {
             sqlx::query("insert into charges values ('order-17')").execute(&mut *tx).await?;
             "charged"
         }
         Claim::Duplicate(_) => "charged before",
         Claim::Conflict(_) => "another message has this key",
+        Claim::Forgotten { .. } => "too old to be known: a person has to look",
         _ => anyhow::bail!("neither inserted nor found: try again"),
     };
     inbox.seal(&mut tx).await?; // fails if the transaction is dead, where COMMIT alone may claim success
@@ -34,12 +33,14 @@ async fn charge(
 async fn main() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("shop.db").display().to_string();
-    let inbox = Sqlite::open(&file).await?.inbox("billing").await?;
+    // The name is bound to this key: a consumer that Oncebox runs under the same name and key can take over.
+    let key = KeyStrategy::template("order:{order_id}")?;
+    let inbox = Sqlite::open(&file).await?.inbox_by("billing", key).await?;
     let mut db = SqliteConnection::connect(&format!("sqlite:{file}")).await?;
     sqlx::raw_sql("create table charges (order_id text)").execute(&mut db).await?;
 
-    let order = Message::new("order.placed").with_payload(r#"{"total": 12}"#);
-    let other = Message::new("order.placed").with_payload(r#"{"total": 99}"#);
+    let order = Message::new("order.placed").with_payload(r#"{"order_id": 17, "total": 12}"#);
+    let other = Message::new("order.placed").with_payload(r#"{"order_id": 17, "total": 99}"#);
     for message in [&order, &order, &other] {
         println!("{}", charge(&inbox, &mut db, message).await?);
     }

@@ -1,37 +1,42 @@
 //! Whether a message is meant by a filter.
 
-use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
 use oncebox_core::quarantine::ParkedRow;
 use oncebox_core::time::Timestamp;
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::field::{Field, NumberField, Since, TextField};
-use super::{Equal, Expr, Pattern, PayloadTest, Term, TextTest, number};
+use super::number::Number;
+use super::{Equal, Expr, Pattern, PayloadTest, Term, TextTest};
 
 /// A parked message as a filter sees it, at a time.
 pub struct Subject<'r> {
     row: &'r ParkedRow,
     now: Timestamp,
-    /// Read when a filter first asks for it, and once; `None` if it is not JSON.
-    payload: OnceCell<Option<Value>>,
 }
 
 impl<'r> Subject<'r> {
     /// `row` as it is at `now`, by which ages are judged.
     pub fn new(row: &'r ParkedRow, now: Timestamp) -> Self {
-        Self { row, now, payload: OnceCell::new() }
+        Self { row, now }
     }
 
-    fn payload(&self, path: &[String]) -> Option<&Value> {
-        let document = self.payload.get_or_init(|| serde_json::from_slice(&self.row.message.payload).ok()).as_ref()?;
-        path.iter().try_fold(document, |value, step| match value {
-            Value::Object(fields) => fields.get(step),
-            Value::Array(items) => items.get(step.parse::<usize>().ok()?),
+    /// What stands at a path of the payload; `None`: nothing, or it is not JSON.
+    fn payload(&self, path: &[String]) -> Option<Found> {
+        let document: &RawValue = serde_json::from_slice(&self.row.message.payload).ok()?;
+        let found = path.iter().try_fold(document, |value, step| match value.get().as_bytes().first() {
+            Some(b'{') => {
+                serde_json::from_str::<HashMap<String, &RawValue>>(value.get()).ok()?.get(step.as_str()).copied()
+            }
+            Some(b'[') => {
+                serde_json::from_str::<Vec<&RawValue>>(value.get()).ok()?.get(step.parse::<usize>().ok()?).copied()
+            }
             _ => None,
-        })
+        })?;
+        Found::read(found.get())
     }
 
     fn text(&self, field: &TextField) -> Option<String> {
@@ -76,7 +81,7 @@ impl<'r> Subject<'r> {
             Field::State | Field::Since(_) => true,
             Field::Text(field) => self.text(field).is_some(),
             Field::Number(field) => self.number(*field).is_some(),
-            Field::Payload(path) => self.payload(path).is_some_and(|value| !value.is_null()),
+            Field::Payload(path) => self.payload(path).is_some_and(|found| !matches!(found, Found::Null)),
         }
     }
 }
@@ -110,7 +115,7 @@ impl Term {
                 subject.number(*field).is_some_and(|found| order.holds(found.cmp(&i128::from(*wanted))))
             }
             Self::Age(since, order, wanted) => order.holds(subject.age(*since).cmp(wanted)),
-            Self::Payload(path, test) => test.matches(subject.payload(path)),
+            Self::Payload(path, test) => test.matches(subject.payload(path).as_ref()),
         }
     }
 }
@@ -125,20 +130,39 @@ impl TextTest {
     }
 }
 
+/// A value of a payload, with numbers as they were written.
+enum Found {
+    Null,
+    Bool(bool),
+    Number(Number),
+    Text(String),
+    Compound,
+}
+
+impl Found {
+    fn read(json: &str) -> Option<Self> {
+        Some(match json.as_bytes().first()? {
+            b'n' => Self::Null,
+            b't' => Self::Bool(true),
+            b'f' => Self::Bool(false),
+            b'"' => Self::Text(serde_json::from_str(json).ok()?),
+            b'{' | b'[' => Self::Compound,
+            _ => Self::Number(Number::read(json)?),
+        })
+    }
+}
+
 impl PayloadTest {
-    fn matches(&self, found: Option<&Value>) -> bool {
+    fn matches(&self, found: Option<&Found>) -> bool {
         match (self, found) {
-            (Self::Null(equal), found) => equal.holds(found.is_none_or(Value::is_null)),
-            (Self::Bool(equal, wanted), found) => equal.holds(found.and_then(Value::as_bool) == Some(*wanted)),
-            (Self::Text(test), Some(Value::String(text))) => test.matches(Some(text)),
+            (Self::Null(equal), found) => equal.holds(matches!(found, None | Some(Found::Null))),
+            (Self::Bool(equal, wanted), found) => equal.holds(matches!(found, Some(Found::Bool(is)) if is == wanted)),
+            (Self::Text(test), Some(Found::Text(text))) => test.matches(Some(text)),
             // A number or boolean is compared as it is written.
-            (Self::Text(test), Some(value @ (Value::Number(_) | Value::Bool(_)))) => {
-                test.matches(Some(&value.to_string()))
-            }
+            (Self::Text(test), Some(Found::Number(number))) => test.matches(Some(&number.to_string())),
+            (Self::Text(test), Some(Found::Bool(is))) => test.matches(Some(&is.to_string())),
             (Self::Text(test), _) => test.matches(None),
-            (Self::Number(order, wanted), Some(Value::Number(found))) => {
-                number::compare(found, wanted).is_some_and(|found| order.holds(found))
-            }
+            (Self::Number(order, wanted), Some(Found::Number(found))) => order.holds(found.compare(wanted)),
             (Self::Number(order, _), _) => *order == super::Order::IsNot,
         }
     }

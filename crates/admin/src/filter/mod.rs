@@ -131,7 +131,7 @@ enum Pattern {
 #[derive(Clone, Debug, PartialEq)]
 enum PayloadTest {
     Text(TextTest),
-    Number(Order, serde_json::Number),
+    Number(Order, number::Number),
     Bool(Equal, bool),
     Null(Equal),
 }

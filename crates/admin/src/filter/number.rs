@@ -1,21 +1,44 @@
-//! Numbers of a payload, compared without losing what a float can't hold where both are whole.
+//! Numbers of a payload, compared digit by digit.
 
 use std::cmp::Ordering;
+use std::fmt;
 
-use serde_json::Number;
+use oncebox_core::decimal::Decimal;
 
 use super::Order;
 
-/// How two numbers compare; `None` never happens for numbers that JSON can hold.
-pub(super) fn compare(a: &Number, b: &Number) -> Option<Ordering> {
-    match (whole(a), whole(b)) {
-        (Some(a), Some(b)) => Some(a.cmp(&b)),
-        _ => a.as_f64()?.partial_cmp(&b.as_f64()?),
+/// A number as a filter or a payload writes it.
+#[derive(Clone, Debug)]
+pub(super) struct Number {
+    text: String,
+    value: Decimal,
+}
+
+impl Number {
+    /// A number of JSON; `None`: it is none.
+    pub(super) fn read(text: &str) -> Option<Self> {
+        // A number of JSON has no zero before its first digit.
+        serde_json::from_str::<&serde_json::value::RawValue>(text).ok()?;
+        Some(Self { value: Decimal::read(text)?, text: text.to_owned() })
+    }
+
+    pub(super) fn compare(&self, other: &Self) -> Ordering {
+        self.value.cmp(&other.value)
     }
 }
 
-fn whole(number: &Number) -> Option<i128> {
-    number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from))
+/// By value: `1` and `1.0` are the same.
+impl PartialEq for Number {
+    fn eq(&self, other: &Self) -> bool {
+        self.value == other.value
+    }
+}
+
+/// As it was written.
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
 }
 
 impl Order {

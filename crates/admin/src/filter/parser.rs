@@ -6,6 +6,7 @@ use oncebox_core::quarantine::ParkedState;
 use super::error::FilterError;
 use super::field::{Field, NumberField, Since, nearest, nearest_field};
 use super::lexer::{Sign, Token, tokens};
+use super::number::Number;
 use super::{Equal, Expr, FILTER_BYTES_MAX, Order, Pattern, PayloadTest, Term, TextTest, span};
 
 /// How deep brackets and `not` may stand in each other.
@@ -257,9 +258,8 @@ impl Parser {
 }
 
 /// A number as JSON writes it.
-pub(super) fn number(word: &str) -> Option<serde_json::Number> {
-    let begins = word.starts_with(|c: char| c.is_ascii_digit() || c == '-');
-    begins.then(|| serde_json::from_str(word).ok()).flatten()
+pub(super) fn number(word: &str) -> Option<Number> {
+    Number::read(word)
 }
 
 impl Sign {

@@ -6,6 +6,7 @@ use oncebox_core::{Class, ConsumerId, Fingerprinter, Key, Message, Timestamp};
 use proptest::prelude::*;
 
 use super::field::{Field, NumberField, Since, TextField};
+use super::number::Number;
 use super::*;
 
 fn row(payload: &str) -> ParkedRow {
@@ -31,8 +32,7 @@ fn matches(filter: &str, payload: &str) -> bool {
 
 #[test]
 fn each_field_is_compared_in_its_own_way() {
-    let payload =
-        r#"{"amount":100,"big":9007199254740993,"ok":true,"gone":null,"card":{"no":"4 2"},"items":[{"sku":"a"}]}"#;
+    let payload = r#"{"amount":100,"exact":123456789012345678.91,"huge":1e999999999,"big":9007199254740993,"ok":true,"gone":null,"card":{"no":"4 2"},"items":[{"sku":"a"}]}"#;
     let yes = [
         "all",
         "class = permanent",
@@ -53,6 +53,8 @@ fn each_field_is_compared_in_its_own_way() {
         "payload.amount >= 100 and payload.amount < 100.5",
         "payload.amount = 1e2",
         "payload.big = 9007199254740993 and payload.big != 9007199254740992",
+        "payload.exact = 123456789012345678.91 and payload.exact < 123456789012345678.92",
+        "payload.exact = \"123456789012345678.91\" and payload.huge > 1e400",
         "payload.ok = true and payload.ok",
         "payload.gone = null and payload.never = null and not payload.gone",
         "payload.card.no = \"4 2\"",
@@ -77,6 +79,8 @@ fn each_field_is_compared_in_its_own_way() {
         "version < 100",
         "age > 2h",
         "payload.amount > 100",
+        "payload.exact = 123456789012345678.92",
+        "payload.exact = 123456789012345680",
         "payload.amount ~ 3",
         "payload.card = x",
         "payload.amount.x = 1",
@@ -85,6 +89,8 @@ fn each_field_is_compared_in_its_own_way() {
     for filter in no {
         assert!(!matches(filter, payload), "{filter}");
     }
+    let deep = format!("{{\"amount\":100,\"deep\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000));
+    assert!(matches("payload.amount = 100 and payload.deep.0", &deep));
     assert!(!matches("payload.amount = 100", "not json at all"));
     assert!(matches("not payload.amount", "not json at all"));
 }
@@ -169,10 +175,11 @@ fn term() -> impl Strategy<Value = Term> {
     let class = prop::sample::select(vec![Class::Transient, Class::Permanent, Class::Unknown, Class::Rejected]);
     let since = prop::sample::select(vec![Since::Parked, Since::Made]);
     let json = prop_oneof![
-        any::<i64>().prop_map(serde_json::Number::from),
-        any::<u64>().prop_map(serde_json::Number::from),
-        any::<f64>().prop_filter_map("finite", serde_json::Number::from_f64),
-    ];
+        any::<i64>().prop_map(|number| number.to_string()),
+        any::<u64>().prop_map(|number| number.to_string()),
+        "-?(0|[1-9][0-9]{0,25})([.][0-9]{1,25})?([eE]-?[0-9]{1,12})?",
+    ]
+    .prop_map(|text| Number::read(&text).unwrap());
     let payload = prop_oneof![
         text_test().prop_map(PayloadTest::Text),
         (order(), json).prop_map(|(order, number)| PayloadTest::Number(order, number)),

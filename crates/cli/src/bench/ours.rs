@@ -49,7 +49,9 @@ async fn batch<D: Database>(mut ctx: Context<D::Store>, credits: Vec<Credit>) ->
 pub(super) fn consumer<D: Database, W: Work>(db: &D, source: Clocked, lanes: u16, handlers: Handlers) -> Bench<D> {
     let lanes = usize::from(lanes);
     let ordered = W::number(0).order_key().is_some();
-    let consumer = Consumer::new("bench", db.store().clone(), source)
+    // A name is bound to what its messages are kept in order by.
+    let name = if ordered { "bench" } else { "bench-unordered" };
+    let consumer = Consumer::new(name, db.store().clone(), source)
         .order_by(if ordered { OrderBy::MessageKey } else { OrderBy::Nothing })
         .lanes(lanes)
         .bounds(|bounds| {

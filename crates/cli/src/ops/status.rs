@@ -4,11 +4,12 @@ use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use oncebox::ConsumerStore;
 use oncebox::counters::CounterStore;
 use oncebox::depths::DepthStore;
-use oncebox::outbox::OutboxStore;
 use oncebox::quarantine::QuarantineStore;
 use oncebox_admin::{Admin, ConsumerStatus, RelayStatus, Status};
+use oncebox_pipeline::file::Pipeline;
 use tokio::time::Instant;
 
 use super::lines::broken;
@@ -35,15 +36,34 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let store = args.at.open(To::Look).await?;
-    on_store!(store, |store| look(&Admin::new(store), &args).await)
+    on_store!(store, |store| look(store, &args).await)
 }
 
-async fn look<S>(admin: &Admin<S>, args: &Args) -> anyhow::Result<ExitCode>
+/// How the pipeline is, and which consumers of the file could not start.
+async fn status<S>(admin: &Admin<S>, store: &S, pipeline: Option<&Pipeline>) -> anyhow::Result<Status>
 where
-    S: QuarantineStore + CounterStore + DepthStore + OutboxStore,
+    S: QuarantineStore + CounterStore + DepthStore + ConsumerStore,
 {
+    let mut status = admin.status().await?;
+    let refused = match pipeline {
+        Some(pipeline) => oncebox_pipeline::refused(pipeline, store).await?,
+        None => Vec::new(),
+    };
+    for one in refused {
+        if let Some(consumer) = status.consumers.iter_mut().find(|consumer| consumer.name == one.consumer) {
+            consumer.identity_refused = Some(one.reason);
+        }
+    }
+    Ok(status)
+}
+
+async fn look<S>(store: S, args: &Args) -> anyhow::Result<ExitCode>
+where
+    S: QuarantineStore + CounterStore + DepthStore + ConsumerStore,
+{
+    let (admin, pipeline) = (&Admin::new(store.clone()), args.at.pipeline()?);
     if !args.watch {
-        let status = admin.status().await?;
+        let status = status(admin, &store, pipeline.as_ref()).await?;
         args.at.answer(&status, || text(&status, None))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -51,7 +71,7 @@ where
     let mut before: Option<(Instant, Status)> = None;
     let mut looks = 0;
     loop {
-        let (now, status) = (Instant::now(), admin.status().await?);
+        let (now, status) = (Instant::now(), status(admin, &store, pipeline.as_ref()).await?);
         if args.at.json {
             args.at.answer(&status, String::new)?;
         } else {
@@ -145,6 +165,12 @@ fn consumers(status: &Status, since: Since<'_>) -> String {
     for one in &status.consumers {
         for what in &one.waiting_for {
             told += &format!("{} waits: {what}\n", one.name);
+        }
+        if let Some(why) = &one.identity_refused {
+            told += &format!("{} cannot start as the file has it: {why}\n", one.name);
+        }
+        if let (Some(now), Some(was)) = (&one.identity, &one.identity_was) {
+            told += &format!("{} is being changed: from {was} to {now}; both are claimed\n", one.name);
         }
         if one.dead > 0 {
             told += &format!("{} has dead messages; `oncebox parked groups {}` tells why\n", one.name, one.name);

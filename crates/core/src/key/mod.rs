@@ -179,6 +179,9 @@ pub enum KeyError {
     /// The consumer keys by broker coordinate and the source gives none.
     #[error("the source gives no stable coordinate; choose another key strategy")]
     NoCoordinate,
+    /// The caller makes its own keys and asks for one.
+    #[error("its inbox was opened without a key strategy; open it with one (`inbox_by`)")]
+    NoStrategy,
     /// A part is empty.
     #[error("the {0} of its key is empty")]
     EmptyPart(String),

@@ -43,6 +43,18 @@ impl Scope {
         Key::parts(std::iter::once(tag.as_bytes()).chain(values).chain([key.as_bytes()]))
     }
 
+    /// In words, for the [scheme](crate::identity::Scheme) of a consumer.
+    pub fn scheme_text(&self) -> String {
+        match self {
+            Self::Consumer => "consumer".to_owned(),
+            Self::Global => "global".to_owned(),
+            Self::Entity(entity) => format!("entity `{entity}`"),
+            Self::Tenant(tenant) => format!("tenant `{tenant}`"),
+            Self::Window(window) => format!("window `{window}`"),
+            Self::Operation { operation, resource } => format!("operation `{operation}` on `{resource}`"),
+        }
+    }
+
     /// Whether records are shared between consumers.
     pub fn is_global(&self) -> bool {
         matches!(self, Self::Global)

@@ -15,8 +15,12 @@ pub enum KeyStrategy {
     /// The producer's id, with the CloudEvents `source` where there is one. The right choice when producers make ids.
     #[default]
     MessageId,
-    /// SHA-256 over the content. For producers that make no ids; two messages that mean the same twice are then one.
+    /// SHA-256 over type, source, order key and content. For producers that make no ids; two messages that mean the same
+    /// twice are then one.
     ContentHash(Content),
+    /// The content hash of the versions that kept no scheme: over type and content alone, so that two messages that say the
+    /// same under two order keys are one, and a null payload is an empty one. For the bridge from there.
+    ContentHashV1(Content),
     /// A business key, a producer's id with context, or a time window; see [`Template`].
     Template(Template),
     /// Where the message lies in its broker. Survives a redelivery, **not** a producer's retry, a dead-letter hop or
@@ -41,12 +45,31 @@ impl KeyStrategy {
                 }
             }
             // The type belongs to what a message says: the same body under another type is another message.
-            Self::ContentHash(content) => Ok(Key::digest(content.digest(message))),
+            Self::ContentHash(content) => Ok(Key::digest(content.identity(message))),
+            Self::ContentHashV1(content) => Ok(Key::digest(content.digest(message))),
             Self::Template(template) => template.key(message),
             Self::Coordinate => {
                 let coordinate = coordinate.ok_or(KeyError::NoCoordinate)?;
                 Key::parts([&b"coordinate"[..], coordinate.as_str().as_bytes()])
             }
+        }
+    }
+
+    /// How keys are made, for the [scheme](crate::identity::Scheme) of a consumer. It tells more than what is written in a file:
+    /// which version of a hash it is, and of what.
+    pub fn scheme_text(&self) -> String {
+        match self {
+            Self::ContentHash(content) => versioned(2, content),
+            Self::ContentHashV1(content) => versioned(1, content),
+            other => other.to_string(),
+        }
+    }
+
+    /// How versions made the key that kept no scheme, where they made another one.
+    pub fn legacy(&self) -> Option<Self> {
+        match self {
+            Self::ContentHash(content) => Some(Self::ContentHashV1(content.clone())),
+            _ => None,
         }
     }
 
@@ -56,6 +79,13 @@ impl KeyStrategy {
     }
 }
 
+fn versioned(version: u8, content: &Content) -> String {
+    if *content == Content::default() {
+        return format!("content-hash/{version}");
+    }
+    format!("content-hash/{version} of {}", content.scheme_text())
+}
+
 impl FromStr for KeyStrategy {
     type Err = TemplateError;
 
@@ -63,7 +93,8 @@ impl FromStr for KeyStrategy {
     fn from_str(text: &str) -> Result<Self, TemplateError> {
         match text {
             "message-id" => Ok(Self::MessageId),
-            "content-hash" => Ok(Self::ContentHash(Content::default())),
+            "content-hash" | "content-hash/2" => Ok(Self::ContentHash(Content::default())),
+            "content-hash/1" => Ok(Self::ContentHashV1(Content::default())),
             "broker-coordinate" => Ok(Self::Coordinate),
             template => Self::template(template),
         }
@@ -75,6 +106,7 @@ impl fmt::Display for KeyStrategy {
         match self {
             Self::MessageId => f.write_str("message-id"),
             Self::ContentHash(_) => f.write_str("content-hash"),
+            Self::ContentHashV1(_) => f.write_str("content-hash/1"),
             Self::Template(template) => template.fmt(f),
             Self::Coordinate => f.write_str("broker-coordinate"),
         }
@@ -115,8 +147,27 @@ mod tests {
     }
 
     #[test]
+    fn a_content_hash_tells_order_keys_apart_and_null_from_empty() {
+        let hash = |message: &Message| KeyStrategy::ContentHash(Content::default()).key(message, None).unwrap();
+        let former = |message: &Message| KeyStrategy::ContentHashV1(Content::default()).key(message, None).unwrap();
+        let tombstone = |key: &str| message("1").with_order_key(key).with_null_payload();
+        assert_ne!(hash(&tombstone("a")), hash(&tombstone("b")));
+        assert_ne!(hash(&tombstone("a")), hash(&message("1").with_order_key("a")));
+        assert_eq!(hash(&tombstone("a")), hash(&tombstone("a").with_id(MessageId::new("2").unwrap())));
+        assert_eq!(former(&tombstone("a")), former(&message("1")), "as it was");
+    }
+
+    #[test]
+    fn what_is_named_in_a_scheme_can_be_written_into_a_file() {
+        for strategy in ["content-hash", "content-hash/1", "message-id", "a:{b}"] {
+            let strategy: KeyStrategy = strategy.parse().unwrap();
+            assert_eq!(strategy.scheme_text().parse::<KeyStrategy>().unwrap(), strategy);
+        }
+    }
+
+    #[test]
     fn strategies_read_from_a_file_print_the_same_again() {
-        for text in ["message-id", "content-hash", "broker-coordinate", "payment:{payment_id}"] {
+        for text in ["message-id", "content-hash", "content-hash/1", "broker-coordinate", "payment:{payment_id}"] {
             assert_eq!(text.parse::<KeyStrategy>().unwrap().to_string(), text);
         }
     }

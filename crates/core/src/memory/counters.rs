@@ -117,7 +117,7 @@ impl Depths for MemoryTx {
     async fn parked_depth(&mut self, consumer: ConsumerId) -> Result<ParkedDepth, StoreError> {
         let state = self.usable("count what is parked")?.state();
         let rows = || state.parked.rows.values().filter(|row| row.park.consumer == consumer);
-        let is_dead = |row: &&Row| matches!(row.park.verdict.waits, Waits::Person);
+        let is_dead = |row: &&Row| matches!(row.park.verdict.waits, Waits::Person | Waits::Missing);
         let dead = rows().filter(is_dead).count() as u64;
         Ok(ParkedDepth::counted(rows().count() as u64 - dead, dead))
     }

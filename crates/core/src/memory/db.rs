@@ -15,6 +15,7 @@ use super::operations::Operations;
 use super::outbox::OutboxRows;
 use super::parked::Parked;
 use super::queue::Queues;
+use crate::identity::Binding;
 use crate::key::Key;
 use crate::offsets::TakenOffset;
 use crate::store::ConsumerId;
@@ -23,6 +24,7 @@ use crate::store::ConsumerId;
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) consumers: HashMap<String, ConsumerId>,
+    pub(super) bindings: HashMap<ConsumerId, Binding>,
     pub(super) inbox: HashMap<(ConsumerId, Key), Record>,
     pub(super) queues: Queues,
     pub(super) parked: Parked,
@@ -50,6 +52,8 @@ pub struct MemoryDb {
     pub(super) claimed: HashSet<(ConsumerId, Key)>,
     /// Those of them that were reclaimed, with what their records said before.
     pub(super) reclaimed: HashMap<(ConsumerId, Key), Record>,
+    /// Keys that were asked for and whose records say that their message is parked, whoever keeps them.
+    pub(super) found_parked: HashSet<(ConsumerId, Key)>,
 }
 
 /// A memory table refused a statement. The transaction is aborted, whatever the handler makes of the error.
@@ -75,7 +79,15 @@ pub enum MemoryError {
 
 impl MemoryDb {
     pub(super) fn new(state: OwnedMutexGuard<State>) -> Self {
-        Self { state, undo: Vec::new(), mark: None, aborted: false, claimed: HashSet::new(), reclaimed: HashMap::new() }
+        Self {
+            state,
+            undo: Vec::new(),
+            mark: None,
+            aborted: false,
+            claimed: HashSet::new(),
+            reclaimed: HashMap::new(),
+            found_parked: HashSet::new(),
+        }
     }
 
     /// Adds a row under a key that must be free.

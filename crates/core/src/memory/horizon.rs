@@ -10,6 +10,7 @@ use crate::error::StoreError;
 use crate::horizon::{
     Consumers, Expired, Expiry, HELD_MAX, KnownConsumer, OldRecords, Place, SweepReceived, check_age, check_checkpoint,
 };
+use crate::identity::Binding;
 use crate::key::Key;
 use crate::outcome::OutcomeKind;
 use crate::queue::QueueSpec;
@@ -53,7 +54,8 @@ impl Consumers for MemoryTx {
         let known = |(name, id): (&String, &ConsumerId)| {
             let horizon = state.horizons.newest_deleted.get(id).copied();
             let checkpoint = state.horizons.checkpoints.get(id).copied();
-            Some(KnownConsumer { id: *id, name: ConsumerName::from_stored(name)?, horizon, checkpoint })
+            let binding = state.bindings.get(id).cloned();
+            Some(KnownConsumer { id: *id, name: ConsumerName::from_stored(name)?, horizon, checkpoint, binding })
         };
         let mut consumers: Vec<KnownConsumer> = state.consumers.iter().filter_map(known).collect();
         consumers.sort_by(|a, b| a.name.cmp(&b.name));
@@ -64,6 +66,24 @@ impl Consumers for MemoryTx {
         let horizons = &self.usable("read a horizon")?.state().horizons;
         let (deleted, checkpoint) = (horizons.newest_deleted.get(&consumer), horizons.checkpoints.get(&consumer));
         Ok(deleted.max(checkpoint).copied())
+    }
+
+    async fn binding(&mut self, consumer: ConsumerId, _to_change: bool) -> Result<Option<Binding>, StoreError> {
+        Ok(self.usable("read how a consumer tells messages apart")?.state().bindings.get(&consumer).cloned())
+    }
+
+    async fn set_binding(&mut self, consumer: ConsumerId, binding: &Binding) -> Result<(), StoreError> {
+        let (db, binding) = (self.usable("keep how a consumer tells messages apart")?, binding.clone());
+        db.change(move |state| {
+            let before = state.bindings.insert(consumer, binding);
+            Box::new(move |state: &mut State| {
+                match before {
+                    Some(before) => state.bindings.insert(consumer, before),
+                    None => state.bindings.remove(&consumer),
+                };
+            })
+        });
+        Ok(())
     }
 
     async fn store_time(&mut self) -> Result<Timestamp, StoreError> {
@@ -118,6 +138,11 @@ impl Consumers for MemoryTx {
         }
         found.held = found.held.min(HELD_MAX);
         Ok(found)
+    }
+
+    async fn has_records(&mut self, consumer: ConsumerId) -> Result<bool, StoreError> {
+        let state = self.usable("look for records")?.state();
+        Ok(state.inbox.keys().any(|(owner, _)| *owner == consumer))
     }
 
     async fn sweep_received(&mut self, sweep: SweepReceived<'_>) -> Result<u64, StoreError> {

@@ -28,8 +28,12 @@ impl Inbox for MemoryTx {
             let place = (request.consumer, request.key.clone());
             if let Some(found) = db.state().inbox.get(&place) {
                 let outcome = found.outcome.clone().replayed();
-                let earlier = Earlier { outcome, id_hash: found.id_hash };
-                claims.push(judge(request.fingerprint, found.fingerprint, earlier));
+                let earlier = Earlier { outcome, id_hash: found.id_hash, fingerprint: found.fingerprint };
+                let claim = judge(request.fingerprint, earlier);
+                if matches!(&claim, Claim::Duplicate(earlier) if earlier.is_parked()) {
+                    db.found_parked.insert(place);
+                }
+                claims.push(claim);
                 continue;
             }
             let record = Record {
@@ -54,6 +58,9 @@ impl Inbox for MemoryTx {
                 let why = "the key was not claimed in this transaction";
                 return Err(StoreError::new(StoreErrorKind::Corrupt, format!("record the outcome of {key}"), why));
             };
+            if outcome.kind() == OutcomeKind::Parked {
+                db.found_parked.insert(place.clone());
+            }
             set_record(db, place, Some(Record { outcome: outcome.clone(), ..before }));
         }
         Ok(())
@@ -68,6 +75,7 @@ impl Inbox for MemoryTx {
                 answers.push(false);
                 continue;
             };
+            db.found_parked.remove(place);
             // A key that this transaction claimed itself was free before, whatever was recorded since.
             if db.claimed.insert(place.clone()) {
                 db.reclaimed.insert(place.clone(), before.clone());
@@ -87,6 +95,9 @@ impl Inbox for MemoryTx {
             }
             // One that was parked before is parked again: its message waits, and must not be taken for a new one.
             let before = db.reclaimed.remove(place);
+            if before.is_some() {
+                db.found_parked.insert(place.clone());
+            }
             set_record(db, place.clone(), before);
         }
         Ok(())

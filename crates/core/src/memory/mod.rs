@@ -21,6 +21,7 @@ mod store;
 mod versions;
 
 pub use db::{MemoryDb, MemoryError};
+pub use parked::Departure;
 pub use sink::MemorySink;
 pub use source::{MemoryReceipt, MemorySource};
 pub use store::{MemoryDoubt, MemorySession, MemoryStore, MemoryTx};

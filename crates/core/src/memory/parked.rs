@@ -4,11 +4,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use super::db::MemoryDb;
+use super::quarantine::find_record;
 use super::queue::micros;
 use super::store::{MemoryStore, MemoryTx};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::fingerprint::Fingerprint;
 use crate::key::Key;
-use crate::parked::{LeasedPark, Park, ParkLease, ParkReceipt, Parking, Verdict, Waiting, Waits};
+use crate::outcome::OutcomeKind;
+use crate::parked::{LeasedPark, Park, ParkLease, ParkReceipt, Parking, Verdict, Waiting, Waits, still_parked};
+use crate::planted;
 use crate::replay::ReplayId;
 use crate::store::ConsumerId;
 use crate::time::Timestamp;
@@ -20,6 +24,17 @@ pub(super) struct Parked {
     pub(super) rows: BTreeMap<i64, Row>,
     starts: HashMap<(ConsumerId, Key), Waiting>,
     next_row: i64,
+    /// Rows that were ended, if anyone asked for them to be kept.
+    departures: Option<Vec<Departure>>,
+}
+
+/// A parked row that was ended as done, and what the inbox said under its key when it was.
+#[derive(Clone, Debug)]
+pub struct Departure {
+    /// The row, as it was last parked.
+    pub park: Park,
+    /// The fingerprint and the outcome of the record under its key; `None`: there was none.
+    pub record: Option<(Fingerprint, OutcomeKind)>,
 }
 
 #[derive(Clone, Debug)]
@@ -41,7 +56,7 @@ pub(super) struct Row {
 impl Row {
     /// Whether later messages of its order key wait for it.
     pub(super) fn blocks(&self) -> bool {
-        !matches!(self.park.verdict.waits, Waits::Gap(_))
+        !matches!(self.park.verdict.waits, Waits::Gap(_) | Waits::Missing)
     }
 }
 
@@ -51,12 +66,13 @@ impl Parked {
         self.rows.get(&receipt.row).filter(|row| row.fence == receipt.fence && row.due_at.is_some())
     }
 
-    fn has(&self, park: &Park) -> bool {
+    /// The row of the same message.
+    fn find(&self, park: &Park) -> Option<(&i64, &Row)> {
         let same = |row: &Row| {
             let known = &row.park;
             known.consumer == park.consumer && known.key == park.key && known.fingerprint == park.fingerprint
         };
-        self.rows.values().any(same)
+        self.rows.iter().find(|(_, row)| same(row))
     }
 
     /// The rows that can be leased now, the longest due first.
@@ -80,6 +96,36 @@ impl MemoryStore {
     pub async fn parked(&self) -> Vec<Park> {
         self.state().await.parked.rows.values().map(|row| row.park.clone()).collect()
     }
+
+    /// From now on every parked row that is ended is kept, for [`departures`](Self::departures). For audits: nothing ever
+    /// forgets them.
+    pub async fn keep_departures(&self) {
+        self.state().await.parked.departures.get_or_insert_default();
+    }
+
+    /// The parked rows that were ended since [`keep_departures`](Self::keep_departures), and committed so, in order. What
+    /// an operator discarded is not among them.
+    pub async fn departures(&self) -> Vec<Departure> {
+        self.state().await.parked.departures.clone().unwrap_or_default()
+    }
+}
+
+/// Keeps what is about to be ended, undoably.
+fn note_departure(db: &mut MemoryDb, id: i64) {
+    let state = db.state();
+    if state.parked.departures.is_none() {
+        return;
+    }
+    let Some(row) = state.parked.rows.get(&id) else { return };
+    let record = find_record(state, row.park.consumer, &row.park.key)
+        .map(|(_, record)| (record.fingerprint, record.outcome.kind()));
+    let departure = Departure { park: row.park.clone(), record };
+    db.change(move |state| {
+        state.parked.departures.get_or_insert_default().push(departure);
+        Box::new(|state| {
+            let _ = state.parked.departures.as_mut().and_then(Vec::pop);
+        })
+    });
 }
 
 /// Replaces a row, undoably.
@@ -101,11 +147,12 @@ pub(super) fn set_row(db: &mut MemoryDb, id: i64, after: Option<Row>) {
 
 /// Takes a row in hand until then.
 pub(super) fn take(db: &mut MemoryDb, id: i64, mut row: Row, until: i64) -> LeasedPark {
-    row.fence += 1;
+    row.fence = ParkReceipt::after(row.fence);
     row.due_at = Some(until);
     let leased = LeasedPark {
         receipt: ParkReceipt { row: id, fence: row.fence },
         message: (*row.park.message).clone(),
+        fingerprint: row.park.fingerprint,
         owns_record: row.park.owns_record,
         attempts: row.park.verdict.attempts,
         parked_at: row.parked_at,
@@ -145,9 +192,13 @@ impl Parking for MemoryTx {
         let db = self.usable("park messages")?;
         let mut added = Vec::with_capacity(parks.len());
         for park in parks {
-            let fresh = !db.state().parked.has(park);
-            added.push(fresh);
-            if !fresh {
+            let there = db.state().parked.find(park).map(|(id, row)| (*id, row.clone()));
+            added.push(there.is_none());
+            if let Some((id, mut row)) = there {
+                if park.owns_record && !row.park.owns_record {
+                    row.park.owns_record = true;
+                    set_row(db, id, Some(row));
+                }
                 continue;
             }
             let due_at = due_at(now.as_microsecond(), park.verdict.waits);
@@ -225,11 +276,19 @@ impl Parking for MemoryTx {
         if rows.iter().any(|receipt| db.state().parked.in_hand(*receipt).is_none()) {
             return Err(fenced(attempted));
         }
+        let is_undone = |receipt: &ParkReceipt| {
+            let park = db.state().parked.in_hand(*receipt).map(|row| &row.park);
+            park.is_some_and(|park| db.found_parked.iter().any(|(_, key)| *key == park.key))
+        };
+        if !planted::is("parked-duplicate-of-itself") && rows.iter().any(is_undone) {
+            return Err(still_parked(attempted));
+        }
         for receipt in rows {
             // Gone already if it is named twice.
             if db.state().parked.in_hand(*receipt).is_none() {
                 return Err(fenced(attempted));
             }
+            note_departure(db, receipt.row);
             set_row(db, receipt.row, None);
         }
         Ok(())
@@ -245,6 +304,10 @@ impl Parking for MemoryTx {
         }
         for (receipt, verdict) in rows {
             let Some(mut row) = db.state().parked.in_hand(*receipt).cloned() else { return Err(fenced(attempted)) };
+            let record = db.state().inbox.get(&(row.park.consumer, row.park.key.clone()));
+            row.park.owns_record |= record.is_some_and(|record| {
+                record.outcome.kind() == OutcomeKind::Parked && record.fingerprint == row.park.fingerprint
+            });
             row.fence = receipt.given_back();
             row.due_at = due_at(now, verdict.waits);
             row.last_at = time;
@@ -268,7 +331,8 @@ impl Parking for MemoryTx {
     async fn count_gaps(&mut self, consumer: ConsumerId, order_key: &str) -> Result<u64, StoreError> {
         let db = self.usable("count gaps")?;
         let waits = |row: &&Row| {
-            row.park.consumer == consumer && !row.blocks() && row.park.order_key.as_deref() == Some(order_key)
+            let is_gap = matches!(row.park.verdict.waits, Waits::Gap(_));
+            row.park.consumer == consumer && is_gap && row.park.order_key.as_deref() == Some(order_key)
         };
         Ok(db.state().parked.rows.values().filter(waits).count() as u64)
     }
@@ -287,10 +351,11 @@ impl Parking for MemoryTx {
             .iter()
             // One that is in hand is looked at anyway.
             .filter(|(_, row)| waits(row) && row.fence % ParkReceipt::ROUND == 0)
-            .filter(|(_, row)| row.due_at.is_some_and(|at| at > now))
+            .filter(|(_, row)| row.due_at.is_none_or(|at| at > now))
             .map(|(id, row)| (*id, Row { due_at: Some(now), ..row.clone() }))
             .collect();
-        for (id, row) in woken {
+        for (id, mut row) in woken {
+            row.park.verdict.waits = Waits::Gap(Duration::ZERO);
             set_row(db, id, Some(row));
         }
         Ok(())

@@ -9,10 +9,9 @@ use super::operations::withdraw;
 use super::parked::{Row, set_row, take};
 use super::store::MemoryTx;
 use crate::error::StoreError;
-use crate::fingerprint::Fingerprint;
 use crate::key::Key;
 use crate::outcome::{Outcome, OutcomeKind};
-use crate::parked::{Cause, LeasedPark, Park, Waits};
+use crate::parked::{Cause, LeasedPark, Park, ParkReceipt, Waits};
 use crate::quarantine::{CauseCount, ParkedRow, ParkedState, Quarantine, Remembered, Superseded};
 use crate::replay::ReplayId;
 use crate::store::ConsumerId;
@@ -24,7 +23,7 @@ impl Row {
             Waits::Retry(_) => ParkedState::Retrying,
             Waits::Turn => ParkedState::Turn,
             Waits::Gap(_) => ParkedState::Gap,
-            Waits::Person => ParkedState::Dead,
+            Waits::Person | Waits::Missing => ParkedState::Dead,
         }
     }
 
@@ -49,28 +48,34 @@ impl Row {
             replay: self.replay,
             supersedes: self.supersedes,
             is_held_up,
+            is_gap: !self.blocks(),
             ..shown
         }
     }
 }
 
 /// The record under a key: the consumer's own, or one that consumers share.
-fn find_record<'s>(state: &'s State, consumer: ConsumerId, key: &Key) -> Option<(ConsumerId, &'s Record)> {
+pub(super) fn find_record<'s>(state: &'s State, consumer: ConsumerId, key: &Key) -> Option<(ConsumerId, &'s Record)> {
     let places = [Some(consumer), state.consumers.get("*").copied()];
     places.into_iter().flatten().find_map(|owner| Some((owner, state.inbox.get(&(owner, key.clone()))?)))
 }
 
+fn remembered(consumer: ConsumerId, (owner, record): (ConsumerId, &Record)) -> Remembered {
+    let (fingerprint, outcome) = (record.fingerprint, record.outcome.kind());
+    Remembered { fingerprint, outcome, is_shared: owner != consumer }
+}
+
 /// The record that says that this message is parked.
-fn find_parked(state: &State, consumer: ConsumerId, key: &Key, content: Fingerprint) -> Option<(ConsumerId, Record)> {
-    let (owner, record) = find_record(state, consumer, key)?;
-    let ours = record.outcome.kind() == OutcomeKind::Parked && record.fingerprint.agrees_with(content);
-    ours.then(|| (owner, record.clone()))
+fn find_parked(state: &State, park: &Park) -> Option<(ConsumerId, Record)> {
+    let (owner, record) = find_record(state, park.consumer, &park.key)?;
+    let said = remembered(park.consumer, (owner, record));
+    said.is_of_parked(park.fingerprint, park.owns_record).then(|| (owner, record.clone()))
 }
 
 /// The order keys of a consumer that dead rows up to this one hold up.
 fn dead_keys(state: &State, consumer: ConsumerId, until: i64) -> HashSet<&str> {
     let dead = state.parked.rows.range(..=until).map(|(_, row)| row);
-    let dead = dead.filter(|row| row.park.consumer == consumer && row.is_dead());
+    let dead = dead.filter(|row| row.park.consumer == consumer && row.is_dead() && row.blocks());
     dead.filter_map(|row| row.park.order_key.as_deref()).collect()
 }
 
@@ -120,12 +125,8 @@ impl Quarantine for MemoryTx {
 
     async fn remembered(&mut self, consumer: ConsumerId, keys: &[Key]) -> Result<Vec<Option<Remembered>>, StoreError> {
         let state = self.usable("read records")?.state();
-        let said = |(owner, record): (ConsumerId, &Record)| Remembered {
-            fingerprint: record.fingerprint,
-            outcome: record.outcome.kind(),
-            is_shared: owner != consumer,
-        };
-        Ok(keys.iter().map(|key| find_record(state, consumer, key).map(said)).collect())
+        let said = |key: &Key| find_record(state, consumer, key).map(|found| remembered(consumer, found));
+        Ok(keys.iter().map(said).collect())
     }
 
     async fn annotate(&mut self, rows: &[i64], note: Option<&str>) -> Result<Vec<bool>, StoreError> {
@@ -148,9 +149,7 @@ impl Quarantine for MemoryTx {
             let found = row(db, *id);
             done.push(found.is_some());
             let Some(Row { park, replay, .. }) = found else { continue };
-            if park.owns_record {
-                reject(db, &park, reason);
-            }
+            reject(db, &park, reason);
             withdraw(db, replay);
             set_row(db, *id, None);
         }
@@ -166,9 +165,12 @@ impl Quarantine for MemoryTx {
             done.push(found.is_some());
             let Some(mut row) = found else { continue };
             withdraw(db, row.replay);
-            row.park.verdict.waits = Waits::Retry(Duration::ZERO);
+            row.park.verdict.waits = match row.blocks() {
+                true => Waits::Retry(Duration::ZERO),
+                false => Waits::Gap(Duration::ZERO),
+            };
             row.due_at = Some(now);
-            row.fence += 1;
+            row.fence = ParkReceipt::round_after(row.fence);
             row.replay = replay;
             set_row(db, *id, Some(row));
         }
@@ -189,7 +191,8 @@ impl Quarantine for MemoryTx {
         let db = self.usable("replace a parked message")?;
         let Some(mut row) = row(db, id).filter(Row::is_dead) else { return Ok(Superseded::Refused) };
         let old = row.park.clone();
-        let same_key = old.owns_record && old.key == with.key;
+        let record = find_parked(db.state(), &old);
+        let same_key = (old.owns_record || record.is_some()) && old.key == with.key;
         let twin = |(other, row): (&i64, &Row)| {
             let park = &row.park;
             let place = (park.consumer, &park.key, park.fingerprint);
@@ -198,19 +201,15 @@ impl Quarantine for MemoryTx {
         if db.state().parked.rows.iter().any(twin) {
             return Ok(Superseded::Taken);
         }
-        let owner = find_parked(db.state(), old.consumer, &old.key, old.fingerprint).filter(|_| old.owns_record);
-        let owner = owner.map_or(with.consumer, |(owner, _)| owner);
+        let owner = record.as_ref().map_or(with.consumer, |(owner, _)| *owner);
         if !same_key && find_record(db.state(), with.consumer, &with.key).is_some() {
             return Ok(Superseded::Taken);
         }
         if same_key {
-            let found = find_parked(db.state(), old.consumer, &old.key, old.fingerprint);
-            let Some((owner, record)) = found else { return Ok(Superseded::Refused) };
+            let Some((owner, record)) = record else { return Ok(Superseded::Refused) };
             set_record(db, (owner, old.key), Some(Record { fingerprint: with.fingerprint, ..record }));
         } else {
-            if old.owns_record {
-                reject(db, &old, reason);
-            }
+            reject(db, &old, reason);
             let (fingerprint, outcome) = (with.fingerprint, Outcome::of(OutcomeKind::Parked));
             let record = Record { fingerprint, outcome, id_hash: None, processed_at };
             set_record(db, (owner, with.key.clone()), Some(record));
@@ -221,7 +220,7 @@ impl Quarantine for MemoryTx {
         row.park.key = with.key.clone();
         row.park.fingerprint = with.fingerprint;
         row.park.owns_record = true;
-        row.fence += 1;
+        row.fence = ParkReceipt::round_after(row.fence);
         row.replay = None;
         row.supersedes = Some(link);
         set_row(db, id, Some(row));
@@ -231,7 +230,7 @@ impl Quarantine for MemoryTx {
 
 /// Turns the record that says that this message is parked into one that says that it was rejected.
 fn reject(db: &mut MemoryDb, park: &Park, reason: &str) {
-    if let Some((owner, record)) = find_parked(db.state(), park.consumer, &park.key, park.fingerprint) {
+    if let Some((owner, record)) = find_parked(db.state(), park) {
         let rejected = Record { outcome: Outcome::rejected(reason), ..record };
         set_record(db, (owner, park.key.clone()), Some(rejected));
     }

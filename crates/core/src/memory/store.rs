@@ -10,6 +10,7 @@ use tokio::sync::{Mutex, Notify};
 
 use super::db::{MemoryDb, MemoryError, State};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::identity::{self, Bound, Offer};
 use crate::outbox::OutboxStore;
 use crate::store::{ConsumerId, ConsumerName, DriverError, Ended, Session, Store, StoreCapabilities, Transaction};
 use crate::time::{Clock, SystemClock};
@@ -107,6 +108,10 @@ impl Store for MemoryStore {
             StoreError::new(StoreErrorKind::Configuration, format!("register consumer {name}"), "there are too many")
         })?;
         Ok(*state.consumers.entry(name.as_str().to_owned()).or_insert(ConsumerId(next)))
+    }
+
+    async fn bind(&self, name: &ConsumerName, offer: &Offer) -> Result<Bound, StoreError> {
+        identity::bind(self, name, offer).await
     }
 
     async fn resolve(&self, _doubt: &MemoryDoubt) -> Result<(), StoreError> {

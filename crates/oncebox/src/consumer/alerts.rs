@@ -10,6 +10,7 @@ use std::sync::Arc;
 use oncebox_core::parked::{Cause, Verdict, Waits};
 use oncebox_core::{Class, Message};
 
+use super::guard::Guarded;
 use crate::context::{BoxFuture, Hook};
 
 /// A message that was set aside for a person.
@@ -60,7 +61,7 @@ pub(super) struct Alerts {
 impl Alerts {
     /// Tells of a message with this verdict, if it is dead.
     pub(super) fn verdict(&self, consumer: &str, message: &Message, verdict: &Verdict) -> Vec<Hook> {
-        if self.on_dead.is_empty() || verdict.waits != Waits::Person {
+        if self.on_dead.is_empty() || !matches!(verdict.waits, Waits::Person | Waits::Missing) {
             return Vec::new();
         }
         let dead = Dead {
@@ -89,9 +90,9 @@ impl Alerts {
 
 /// The call itself is the user's code and may panic: it is made in the task that runs the hook.
 fn tell<T: Clone + Send + 'static>(whom: &[Tell<T>], what: &T) -> Vec<Hook> {
-    let hook = |tell: &Tell<T>| {
+    let hook = |tell: &Tell<T>| -> Hook {
         let (tell, what) = (Arc::clone(tell), what.clone());
-        Box::pin(async move { tell(what).await }) as Hook
+        Guarded::new(Box::pin(async move { tell(what).await }))
     };
     whom.iter().map(hook).collect()
 }

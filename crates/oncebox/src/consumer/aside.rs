@@ -3,11 +3,13 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use oncebox_core::parked::{Parking, Verdict};
+use oncebox_core::claim::ClaimRequest;
+use oncebox_core::parked::{Park, Parking, Verdict};
+use oncebox_core::store::Inbox;
 use oncebox_core::{ConsumerStore, Outcome, OutcomeKind, Source, StoreError};
 
 use super::Engine;
-use super::fate::{Fate, Judged};
+use super::fate::{Fate, Judged, Kind};
 use super::identity::Claims;
 use super::parking;
 use super::verdict;
@@ -86,7 +88,7 @@ pub(super) async fn by_version<S: ConsumerStore, Src: Source<S>>(
 }
 
 /// Sets fresh messages aside in the transaction that claimed them: their records say so, and their rows are added, or
-/// put back where they come from there.
+/// put back where they come from there. The records first: the rows learn from them that they have one.
 async fn put_aside<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     tx: &mut S::Tx,
@@ -95,22 +97,39 @@ async fn put_aside<S: ConsumerStore, Src: Source<S>>(
     claims: &[Option<&Claims>],
     aside: Vec<(usize, Verdict)>,
 ) -> Result<(), StoreError> {
-    let (mut added, mut back) = (Vec::new(), Vec::new());
+    let (mut added, mut back, mut records) = (Vec::new(), Vec::new(), Vec::new());
     for (place, verdict) in aside {
         judged.fresh.retain(|fresh| *fresh != place);
         judged.fates[place] = Some(Fate::Aside(verdict.waits));
         if let Some(claims) = claims[place] {
-            let parked = Outcome::of(OutcomeKind::Parked);
-            judged.outcomes.push((claims.first.consumer, claims.first.key.clone(), parked));
-            judged.take_back.extend(claims.business.iter().map(|claim| (claim.consumer, claim.key.clone())));
+            let place_of = |claim: &ClaimRequest| (claim.consumer, claim.key.clone());
+            let is_ours = |claim: &&ClaimRequest| !judged.foreign.contains(&claim.key);
+            if judged.reclaimed.contains(&place) {
+                // Taken back, the records that said so before say again that it is parked.
+                judged.take_back.extend(claims.all().map(place_of));
+            } else {
+                // Under its keys of before too: another deployment must not take it for a new one.
+                let keys = claims.parked().filter(is_ours).map(place_of);
+                records.extend(keys.map(|(consumer, key)| (consumer, key, Outcome::of(OutcomeKind::Parked))));
+                judged.take_back.extend(claims.business().filter(is_ours).map(place_of));
+            }
         }
         match works[place].delivery.parked {
             Some(parked) => back.push((parked.receipt, verdict)),
-            None => added.push(parking::claimed(engine, &works[place], verdict)?),
+            None => added.push((place, parking::claimed(engine, &works[place], verdict)?)),
         }
     }
+    if !records.is_empty() {
+        tx.record(&records).await?;
+    }
     if !added.is_empty() {
-        tx.park(&added).await?;
+        let (places, parks): (Vec<usize>, Vec<Park>) = added.into_iter().unzip();
+        for (place, is_new) in places.into_iter().zip(tx.park(&parks).await?) {
+            // It was parked before it had a record, and is found in its place. Offsets are settled all the same.
+            if !is_new && !engine.by_offset {
+                judged.fates[place] = Some(Fate::Duplicate(Outcome::of(OutcomeKind::Parked), Kind::Transport));
+            }
+        }
     }
     if !back.is_empty() {
         tx.put_back(&back).await?;

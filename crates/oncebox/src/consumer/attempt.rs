@@ -18,10 +18,13 @@ use oncebox_core::store::{Ended, Inbox, Session, Transaction};
 use oncebox_core::{Failure, Outcome, OutcomeKind, Source, Store, StoreError, StoreErrorKind, planted};
 
 use super::Engine;
+use super::archived;
 use super::aside::{by_version, park_behind};
 use super::batch::collapse;
 use super::blame::{self, Blame};
+use super::bound;
 use super::fate::{Fate, Judged, Kind, claim, conclude, hold_back};
+use super::guard::{Guarded, Panicked};
 use super::handling;
 use super::identity::Claims;
 use super::plants;
@@ -55,6 +58,8 @@ pub(super) enum End<S: Store> {
     },
     /// Rolled back, and no message stands out.
     Broken { session: Option<S::Session>, doubt: Option<S::Doubt>, error: StoreError, during: During },
+    /// Something panicked outside what handlers do. Rolled back, or found by the next claim.
+    Panicked,
     /// Nobody knows. The fates are what they will have been if it went through.
     Unknown { doubt: S::Doubt, error: StoreError, fates: Vec<Fate> },
 }
@@ -94,7 +99,13 @@ pub(super) async fn attempt<S: ConsumerStore, Src: Source<S>>(
     mode: Mode,
     marks: bool,
 ) -> (Vec<Work<S, Src::Receipt>>, End<S>) {
-    let end = run(&engine, session, &works, mode, marks).await;
+    let run = Guarded::new(Box::pin(run(&engine, session, &works, mode, marks)));
+    let end = match run.await {
+        Ok(end) => end,
+        Err(Panicked) if planted::is("panic-takes-messages") => std::panic::resume_unwind(Box::new("planted")),
+        // Its transaction was dropped with it, and so rolled back.
+        Err(Panicked) => End::Panicked,
+    };
     (works, end)
 }
 
@@ -111,6 +122,10 @@ async fn run<S: ConsumerStore, Src: Source<S>>(
         None => engine.store.connect().await,
     };
     let lock_wait = if works.len() > 1 { engine.bounds.lock_wait_batch } else { engine.bounds.lock_wait_alone };
+    let session = match session {
+        Ok(session) => bound::look_again(engine, session).await,
+        Err(error) => Err(error),
+    };
     let begun = match session {
         Ok(session) => session.begin(lock_wait).await,
         Err(error) => Err(error),
@@ -120,7 +135,7 @@ async fn run<S: ConsumerStore, Src: Source<S>>(
         Err(error) => return End::Broken { session: None, doubt: None, error, during: During::Engine },
     };
     match inside(engine, tx, works, mode, marks).await {
-        Ok(Done { tx, fates, hooks, processing }) => match commit(tx).await {
+        Ok(Done { tx, fates, hooks, processing }) => match commit(engine, tx).await {
             Ended::Committed(session) => {
                 processing.into_iter().for_each(|processing| processing.end(Handled::Committed));
                 trace_duplicates(engine, works, &fates);
@@ -183,11 +198,11 @@ pub(super) async fn undo<T: Transaction>(mut tx: T) -> Result<Option<T::Session>
     }
 }
 
-async fn commit<T: Transaction>(tx: T) -> Ended<T::Session, T::Doubt> {
+async fn commit<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S, Src>, tx: S::Tx) -> Ended<S::Session, S::Doubt> {
     if let Err(error) = crashpoint("before-commit").await {
         return Ended::RolledBack { session: tx.rollback().await, error };
     }
-    tx.commit().await
+    engine.commit(tx).await
 }
 
 /// Everything but the commit.
@@ -222,6 +237,10 @@ pub(super) async fn inside<S: ConsumerStore, Src: Source<S>>(
     let mut judged = check!(tx, claim(&mut tx, works, &claims, &places).await);
     tx = plants::commit_claims::<S>(tx, engine.bounds.lock_wait_alone).await;
     check!(tx, crashpoint("claimed").await);
+    for (place, kind) in check!(tx, archived::find(engine, &mut tx, works, &judged.fresh).await) {
+        // How it ended went with its record.
+        judged.leave(place, Fate::Duplicate(Outcome::of(OutcomeKind::Applied).replayed(), kind), claims[place]);
+    }
     for (place, failure) in check!(tx, too_old::find(engine, &mut tx, works, &judged.fresh).await) {
         judged.leave(place, Fate::TooOld(failure), claims[place]);
     }
@@ -250,12 +269,13 @@ pub(super) async fn inside<S: ConsumerStore, Src: Source<S>>(
     hooks.extend(added.hooks);
     check!(tx, crashpoint("handled").await);
 
-    let fates = conclude(&places, judged.fates);
+    let fates = conclude(works, &places, judged.fates);
     for (fate, claims) in fates.iter().zip(&claims) {
         if let (Fate::Handled(outcome), Some(claims)) = (fate, claims)
             && !outcome.is_plain()
         {
-            judged.outcomes.extend(claims.all().map(|c| (c.consumer, c.key.clone(), outcome.clone())));
+            let ours = claims.all().filter(|claim| !judged.foreign.contains(&claim.key));
+            judged.outcomes.extend(ours.map(|c| (c.consumer, c.key.clone(), outcome.clone())));
         }
     }
     if !judged.outcomes.is_empty() {

@@ -157,6 +157,7 @@ mod tests {
         Claims {
             first: request(Key::id(id).unwrap()),
             business: business.map(|key| request(Key::parts([&b"business"[..], key.as_bytes()]).unwrap())),
+            was: Vec::new(),
             first_is_id: true,
         }
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use oncebox_core::identity::LOOK_AGAIN;
+
 /// What a consumer may hold, wait for and retry. Everything that queues, loops or retries has its bound here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -40,6 +42,9 @@ pub struct Bounds {
     pub parked_lease: Duration,
     /// How long the batches in hand may take after a shutdown was asked for. Default 20 s.
     pub drain_deadline: Duration,
+    /// How long ago at most a transaction looked whether its consumer's name is still bound to the way it tells messages apart.
+    /// A look is one small read. Default 5 s.
+    pub identity_look_every: Duration,
     /// How long one after-commit hook may take. Default 5 s.
     pub hook_deadline: Duration,
     /// Entries of the journal that wait to be written, if one is kept; what finds no room is counted and left out. Default
@@ -69,6 +74,7 @@ impl Default for Bounds {
             parked_per_key_max: 10_000,
             parked_lease: Duration::from_secs(30),
             drain_deadline: Duration::from_secs(20),
+            identity_look_every: LOOK_AGAIN,
             hook_deadline: Duration::from_secs(5),
             journal_buffer_max: 10_000,
             journal_every: Duration::from_secs(1),
@@ -86,6 +92,7 @@ impl Bounds {
             (self.parked_per_key_max == 0, "parked_per_key_max must be at least 1"),
             (self.journal_buffer_max > 1_000_000, "journal_buffer_max must be at most 1000000"),
             (self.journal_every < Duration::from_millis(1), "journal_every must be at least a millisecond"),
+            (self.identity_look_every > Duration::from_secs(60), "identity_look_every must be at most a minute"),
             (self.journal_every > Duration::from_secs(3600), "journal_every must be at most an hour"),
             (self.in_flight_max == 0, "in_flight_max must be at least 1"),
             (self.in_flight_max > 1_000_000, "in_flight_max must be at most 1000000"),

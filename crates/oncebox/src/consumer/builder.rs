@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use oncebox_core::ConsumerStore;
 use oncebox_core::journal::JournalStore;
+use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::queue::QueueStore;
 use oncebox_core::{Class, Clock, Content, KeyStrategy, Message, Outcome, Scope, Source, Store};
 use serde::de::DeserializeOwned;
 
 use super::alerts::{Dead, Missing};
+use super::archived;
 use super::breaker::Breaker;
 use super::engine::{Drained, Engine, RunError};
 use super::guarantee::{Guarantee, promise};
@@ -144,6 +146,39 @@ impl<S: ConsumerStore, Src: Source<S>> Consumer<S, Src> {
         self
     }
 
+    /// How keys were made before, where that is not how they are now: the change is bridged. For each message the key of both
+    /// is claimed, so that what was handled under the former is found, until its records have expired. Processes that
+    /// make the former alone may run beside, and start again, for as long as that takes.
+    ///
+    /// Without it, a start with another key than its name is bound to is refused.
+    #[must_use]
+    pub fn key_was(mut self, key: KeyStrategy) -> Self {
+        self.setup.identity.was.key = Some(key);
+        self
+    }
+
+    /// Within what keys were unique before; see [`key_was`](Self::key_was).
+    #[must_use]
+    pub fn scope_was(mut self, scope: Scope) -> Self {
+        self.setup.identity.was.scope = Some(scope);
+        self
+    }
+
+    /// What the business key was before, `None` where there was none; see [`key_was`](Self::key_was).
+    #[must_use]
+    pub fn business_key_was(mut self, key: Option<KeyStrategy>) -> Self {
+        self.setup.identity.was.business = Some(key);
+        self
+    }
+
+    /// What messages were kept in order by before. There is nothing to bridge: processes that keep the former order stop
+    /// within seconds of this one's start.
+    #[must_use]
+    pub fn order_was(mut self, order: OrderBy) -> Self {
+        self.setup.identity.was.order = Some(order);
+        self
+    }
+
     /// Keeps order per key. Different keys go side by side. It is also the fast path for contended rows: choose the
     /// entity that the handlers update.
     #[must_use]
@@ -246,6 +281,21 @@ impl<S: ConsumerStore, Src: Source<S>> Consumer<S, Src> {
         self
     }
 
+    /// Asks the [archive](oncebox_core::archive) of keys about what has no record: a message whose key, or business key, is
+    /// archived was handled before, however long ago, and is a duplicate. Without it, a message that is older than what is
+    /// remembered is parked for a person, and a business key whose record has expired is free again.
+    ///
+    /// It helps where [`Retention`](crate::Retention) archives keys, and costs a look through the archive for each batch
+    /// with such messages: with a business key, that is every batch, and it grows with the archive.
+    #[must_use]
+    pub fn ask_archive(mut self) -> Self
+    where
+        S: QuarantineStore,
+    {
+        self.setup.archive = Some(archived::look::<S>());
+        self
+    }
+
     /// What it can promise as it is set up, and the part that keeps it from promising more.
     pub fn promises(&self) -> (Guarantee, Option<String>) {
         let source = self.source.capabilities();
@@ -256,6 +306,12 @@ impl<S: ConsumerStore, Src: Source<S>> Consumer<S, Src> {
     /// Whether its parts fit together, as far as that can be told without starting it; [`run`](Self::run) asks the same.
     pub fn check(&self) -> Result<(), StartError> {
         self.setup.check_with(&self.source.capabilities()).map(drop)
+    }
+
+    /// Whether its store lets it start under its name: [`run`](Self::run) is refused where its key or its order was
+    /// another before. Changes nothing.
+    pub async fn check_identity(&self) -> Result<(), RunError> {
+        self.setup.parked().would_bind(self.setup.offer()).await
     }
 
     /// Refuses to start if it can't promise this, and names the part that weakens it.
@@ -302,7 +358,10 @@ impl<S: ConsumerStore, Src: Source<S>> Consumer<S, Src> {
 
     /// Runs until `shutdown` resolves, then finishes or gives back what is in hand.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Drained, RunError> {
-        let Self { setup, source } = self;
+        let Self { mut setup, source } = self;
+        // Whether its parts fit together comes first: nothing is kept of a start that can't be.
+        setup.check_with(&source.capabilities())?;
+        setup.bind().await?;
         let (parked, journal) = (setup.parked(), setup.journal_writer());
         let main = Engine::start(setup, source).await?;
         let parked = Engine::start_parked(parked).await?;

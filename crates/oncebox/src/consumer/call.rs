@@ -1,16 +1,14 @@
 //! One call of a handler: its deadline, its panics, and getting the transaction back.
 
-use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use oncebox_core::store::Transaction;
-use oncebox_core::{Clock, ConsumerId, Failure, Message, Outcome, Outgoing, Store};
+use oncebox_core::{Clock, ConsumerId, Failure, Message, Outcome, Outgoing, Store, StoreErrorKind};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
+use super::guard::{self, Guarded, Panicked};
 use super::seconds::Seconds;
 use crate::context::{Context, Hook, Left};
 use crate::handler::{Call, Outcomes};
@@ -103,19 +101,24 @@ pub(super) async fn run<S: Store>(
     // Of a batch no single message is the cause.
     let cause = if expected == 1 { messages.first().cloned() } else { None };
     let (context, home) = Context::new(tx, messages, caller.consumer);
-    // The inner block drops the handler's future, and with it the context, before the transaction is looked for.
     let began = Instant::now();
-    let end = {
-        match catch_unwind(AssertUnwindSafe(|| call(context))) {
-            Err(_) => End::Panicked,
-            Ok(mut future) => {
-                let guarded = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-                    Ok(Poll::Ready(result)) => Poll::Ready(End::Returned(result)),
-                    Ok(Poll::Pending) => Poll::Pending,
-                    Err(_) => Poll::Ready(End::Panicked),
-                });
-                let guarded = guarded.instrument(processing.span());
-                tokio::time::timeout(deadline, guarded).await.unwrap_or(End::TimedOut)
+    // The handler's future is dropped, and with it the context, before the transaction is looked for.
+    let end = match guard::call(|| call(context)) {
+        Err(Panicked) => End::Panicked,
+        Ok(future) => {
+            let mut guarded = Guarded::new(future);
+            let end = match tokio::time::timeout(deadline, (&mut guarded).instrument(processing.span())).await {
+                Err(_) => End::TimedOut,
+                Ok(Ok(result)) => End::Returned(result),
+                Ok(Err(Panicked)) => End::Panicked,
+            };
+            match guarded.end() {
+                Ok(()) => end,
+                Err(Panicked) => {
+                    // Its error is the user's too.
+                    let _ = guard::call(|| drop(end));
+                    End::Panicked
+                }
             }
         }
     };
@@ -128,11 +131,8 @@ pub(super) async fn run<S: Store>(
         return Ran::Kept { failure };
     };
     match end {
-        End::Panicked => Ran::Stopped { doubt: tx.abandon(), failure: Failure::permanent("its handler panicked") },
-        End::TimedOut => {
-            let failure = Failure::transient(format!("its handler took longer than {deadline:?}"));
-            Ran::Stopped { doubt: tx.abandon(), failure }
-        }
+        End::Panicked => stopped(tx, Failure::permanent("its handler panicked")).await,
+        End::TimedOut => stopped(tx, Failure::transient(format!("its handler took longer than {deadline:?}"))).await,
         End::Returned(Err(failure)) => Ran::Failed { tx, failure },
         End::Returned(Ok(outcomes)) => {
             if let Err(error) = tx.alive() {
@@ -152,6 +152,19 @@ pub(super) async fn run<S: Store>(
                 }
             }
         }
+    }
+}
+
+/// How long a session that was left in the middle of something is asked what became of its transaction.
+const LOOK_MAX: Duration = Duration::from_secs(1);
+
+/// A handler that was stopped left its session wherever it was, so that is given up. Before that it is asked whether the
+/// handler ran COMMIT itself: then claims of messages that never ran are committed, and whoever goes on would take them
+/// for duplicates.
+async fn stopped<S: Store>(mut tx: S::Tx, failure: Failure) -> Ran<S> {
+    match tokio::time::timeout(LOOK_MAX, tx.verify()).await {
+        Ok(Err(error)) if error.kind() == StoreErrorKind::Breached => Ran::Failed { tx, failure },
+        _ => Ran::Stopped { doubt: tx.abandon(), failure },
     }
 }
 

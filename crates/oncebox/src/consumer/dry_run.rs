@@ -35,6 +35,7 @@ impl<S: QuarantineStore, Src: Source<S>> Consumer<S, Src> {
     /// Runs the handlers over what was set aside, and keeps nothing. The consumer itself need not run.
     pub async fn dry_runner(&self) -> Result<DryRunner<S>, RunError> {
         let mut setup = self.setup.parked();
+        setup.would_bind(self.setup.offer()).await?;
         // What did not happen is not counted.
         setup.stats = Arc::default();
         Engine::start_parked(setup).await.map(DryRunner)

@@ -3,17 +3,20 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use oncebox_core::ConsumerStore;
 use oncebox_core::journal;
-use oncebox_core::{Clock, Code, ConsumerName, Source, SourceError, StoreError, StoreErrorKind, planted};
+use oncebox_core::store::{Ended, Transaction};
+use oncebox_core::{Clock, Code, ConsumerName, Source, SourceError, StoreError, planted};
 use tokio::sync::{RwLock, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use super::alerts::Alerts;
+use super::archived::Look;
 use super::backlog;
 use super::breaker::Breaker;
 use super::guarantee::Promise;
@@ -53,6 +56,8 @@ pub(crate) struct Engine<S: ConsumerStore, Src: Source<S>> {
     pub(super) alerts: Alerts,
     /// Where deliveries are noted, if a journal is kept.
     pub(super) journal: Option<Arc<Notes>>,
+    /// Asks the archive of keys, if it is to be asked.
+    pub(super) archive: Option<Look<S>>,
     pub(super) versioned: Option<Versioned>,
     pub(super) retries: Retries,
     pub(super) classify: Vec<Classify>,
@@ -91,6 +96,9 @@ pub(super) struct Back<T> {
 
 /// How often in a row a connection may be lost before it is called an outage.
 const LOST_QUIETLY: u32 = 2;
+
+/// How often to look what a commit waits for that takes long.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// How long a source has to give back what it holds, after the drain.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
@@ -194,6 +202,7 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
             hooks: setup.hooks,
             alerts: setup.alerts,
             journal: setup.journal.map(|journaling| journaling.notes),
+            archive: setup.archive,
             versioned: setup.versioned,
             retries: setup.retries,
             classify: setup.classify,
@@ -378,13 +387,29 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
             match self.store.connect().await {
                 Ok(session) => return Some(Back { session, was_away }),
                 // One lost connection is no outage; a second one that can't be opened is, and its error says where.
-                Err(error) if error.kind() == StoreErrorKind::Unavailable => {
+                Err(error) if error.is_outage() => {
                     was_away = true;
                     waiting.get_or_insert_with(|| wait(&error));
                 }
                 Err(error) => {
                     self.fail(error.to_string());
                     return None;
+                }
+            }
+        }
+    }
+
+    /// Commits, and says what a commit waits for that the store isn't to blame for.
+    pub(super) async fn commit(&self, tx: S::Tx) -> Ended<S::Session, S::Doubt> {
+        let mut commit = pin!(tx.commit());
+        let mut waiting = None;
+        loop {
+            match tokio::time::timeout(LOOK_AFTER, &mut commit).await {
+                Ok(ended) => return ended,
+                Err(_) if waiting.is_some() => {}
+                Err(_) => {
+                    let what = self.store.commits_wait_for();
+                    waiting = what.map(|what| self.outage.wait(&self.stats, self.name.as_str(), what));
                 }
             }
         }

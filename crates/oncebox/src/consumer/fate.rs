@@ -60,6 +60,10 @@ pub(super) struct Judged {
     pub(super) outcomes: Vec<(oncebox_core::ConsumerId, oncebox_core::Key, Outcome)>,
     /// Claims to take back: their message is not settled after all.
     pub(super) take_back: Vec<(oncebox_core::ConsumerId, oncebox_core::Key)>,
+    /// Keys of before, in the way of a bridged change, that belong to other messages.
+    pub(super) foreign: HashSet<oncebox_core::Key>,
+    /// The places whose own parked records were made claims again.
+    pub(super) reclaimed: HashSet<usize>,
 }
 
 impl Judged {
@@ -80,7 +84,14 @@ pub(super) async fn claim<S: ConsumerStore, R>(
     places: &[Place],
 ) -> Result<Judged, StoreError> {
     let fates = places.iter().map(|place| (*place == Place::Later).then_some(Fate::Later)).collect();
-    let mut judged = Judged { fates, fresh: Vec::new(), outcomes: Vec::new(), take_back: Vec::new() };
+    let mut judged = Judged {
+        fates,
+        fresh: Vec::new(),
+        outcomes: Vec::new(),
+        take_back: Vec::new(),
+        foreign: HashSet::new(),
+        reclaimed: HashSet::new(),
+    };
     judged.fresh.extend((0..works.len()).filter(|&place| claims[place].is_none()));
     let leaders: Vec<(usize, &Claims)> = (claims.iter().enumerate())
         .filter(|(place, _)| places[*place] == Place::Leader)
@@ -92,12 +103,21 @@ pub(super) async fn claim<S: ConsumerStore, R>(
         _ if planted::is("claim-skipped") => vec![Claim::Fresh; requests.len()],
         requests => tx.claim(requests).await?,
     };
-    let answers = reclaim(tx, works, &leaders, answers).await?;
+    let answers = reclaim(tx, works, &leaders, answers, &mut judged.reclaimed).await?;
     let mut answers = answers.into_iter();
     let mut answer = || answers.next().unwrap_or(Claim::Undecided);
     for (place, claims) in leaders {
         let (first, business) = (answer(), claims.business.as_ref().map(|_| answer()));
+        let was: Vec<(&ClaimRequest, Claim)> = claims.was.iter().map(|former| (&former.request, answer())).collect();
         let own = || (claims.first.consumer, claims.first.key.clone());
+        let (first, business) = match bridged(&mut judged, place, claims, (first, business), was) {
+            Bridged::Alike(first, business) => (first, business),
+            Bridged::Before(earlier) => {
+                let kind = kind(claims, &earlier, &works[place]);
+                judged.fates[place] = Some(Fate::Duplicate(earlier.outcome, kind));
+                continue;
+            }
+        };
         judged.fates[place] = match (first, business) {
             (Claim::Undecided, _) | (_, Some(Claim::Undecided)) => {
                 let label = works[place].delivery.message.label().to_string();
@@ -138,22 +158,105 @@ pub(super) async fn claim<S: ConsumerStore, R>(
     Ok(judged)
 }
 
-/// A message that was parked and is tried again finds its own record: that becomes a claim again, once.
+/// What the keys of before say of a message, while a change is bridged.
+enum Bridged {
+    /// Nothing that its own keys do not.
+    Alike(Claim, Option<Claim>),
+    /// It was handled, or is parked, in the way of before.
+    Before(Earlier),
+}
+
+fn bridged(
+    judged: &mut Judged,
+    at: usize,
+    claims: &Claims,
+    (first, business): (Claim, Option<Claim>),
+    was: Vec<(&ClaimRequest, Claim)>,
+) -> Bridged {
+    let place = |claim: &ClaimRequest| (claim.consumer, claim.key.clone());
+    let mut before = None;
+    let mut conflict = None;
+    let mut ours: Vec<&ClaimRequest> = Vec::new();
+    for (claim, answer) in was {
+        match answer {
+            Claim::Fresh => ours.push(claim),
+            Claim::Duplicate(earlier) => before = before.or(Some(earlier)),
+            // Where only the scope is another, so is the message: its key reads as it does now.
+            Claim::Conflict(found) if claim.key == claims.first.key => conflict = Some(found),
+            // Another message was handled under that key. Why keys were changed, perhaps; this one's own key is free.
+            Claim::Conflict(_) => drop(judged.foreign.insert(claim.key.clone())),
+            _ => return Bridged::Alike(Claim::Undecided, business),
+        }
+    }
+    let is_fresh = |claim: &Option<Claim>| matches!(claim, None | Some(Claim::Fresh));
+    if first != Claim::Fresh || !is_fresh(&business) {
+        // Its own keys decide. What was free of the others must not stay ours.
+        match [Some(&first), business.as_ref()].into_iter().flatten().find(|claim| **claim != Claim::Fresh) {
+            // Parked in the way of before, and handled since in the way of now: both say that it is done with.
+            Some(Claim::Duplicate(earlier)) if judged.reclaimed.contains(&at) && !earlier.is_parked() => {
+                let outcome = |claim: &ClaimRequest| (claim.consumer, claim.key.clone(), earlier.outcome.clone());
+                judged.outcomes.extend(ours.into_iter().map(outcome));
+            }
+            _ => judged.take_back.extend(ours.into_iter().map(place)),
+        }
+        return Bridged::Alike(first, business);
+    }
+    if let Some(conflict) = conflict {
+        judged.take_back.extend(ours.into_iter().chain([&claims.first]).map(place));
+        return Bridged::Alike(Claim::Conflict(conflict), business);
+    }
+    let Some(earlier) = before else { return Bridged::Alike(first, business) };
+    ours.push(&claims.first);
+    ours.extend(&claims.business);
+    if earlier.is_parked() {
+        // Its record is the one that its parked row owns, and no other says so.
+        judged.take_back.extend(ours.into_iter().map(place));
+    } else {
+        // Remembered under its own keys too: they find it once the others have expired.
+        let outcome = |claim: &ClaimRequest| (claim.consumer, claim.key.clone(), earlier.outcome.clone());
+        judged.outcomes.extend(ours.into_iter().map(outcome));
+    }
+    Bridged::Before(earlier)
+}
+
+/// A message that was parked and is tried again finds its own records: they become claims again, once. There may be one under
+/// its key of now and one of before, if both deployments parked it; `reclaimed` gets the places that have any.
+///
+/// A record that says parked is its own if it is of the same content: a row may be there before its record, if the
+/// message could not be tried when it came first, so no note on the row can say whose the record is. What was known to be
+/// another message when it was parked stays a conflict, also where today's fingerprints can't tell.
 async fn reclaim<S: ConsumerStore, R>(
     tx: &mut S::Tx,
     works: &[Work<S, R>],
     leaders: &[(usize, &Claims)],
     mut answers: Vec<Claim>,
+    reclaimed: &mut HashSet<usize>,
 ) -> Result<Vec<Claim>, StoreError> {
     let mut asked = Vec::new();
-    let mut at = 0;
+    let mut next = 0;
     for (place, claims) in leaders {
-        let own = works[*place].delivery.parked.is_some_and(|parked| parked.owns_record);
-        let is_parked = matches!(&answers.get(at), Some(Claim::Duplicate(earlier)) if earlier.is_parked());
-        if own && is_parked {
-            asked.push((at, (claims.first.consumer, claims.first.key.clone())));
+        let at = next;
+        next += claims.all().count();
+        let Some(parked) = &works[*place].delivery.parked else { continue };
+        let is_own = |at: usize| matches!(answers.get(at), Some(Claim::Duplicate(earlier)) if earlier.is_parked() && parked.fingerprint.agrees_with(earlier.fingerprint));
+        let was_at = at + 1 + claims.business.iter().count();
+        let was = claims.was.iter().map(|former| &former.request);
+        let own = std::iter::once(&claims.first).zip(at..).chain(was.zip(was_at..));
+        let own = own.filter(|(_, at)| is_own(*at)).map(|(claim, at)| (at, (claim.consumer, claim.key.clone())));
+        match answers.get(at) {
+            Some(Claim::Duplicate(earlier)) if !parked.fingerprint.agrees_with(earlier.fingerprint) => {
+                let (stored, offered) = (earlier.fingerprint, parked.fingerprint);
+                answers[at] = Claim::Conflict(Conflict { stored, offered });
+            }
+            _ if planted::is("parked-duplicate-of-itself") => {}
+            _ => {
+                let before = asked.len();
+                asked.extend(own);
+                if asked.len() > before {
+                    reclaimed.insert(*place);
+                }
+            }
         }
-        at += claims.all().count();
     }
     if asked.is_empty() {
         return Ok(answers);
@@ -193,10 +296,12 @@ pub(super) fn hold_back<S: Store, R>(judged: &mut Judged, works: &[Work<S, R>], 
 }
 
 /// Gives followers what their leader got. A message that nothing decided waits.
-pub(super) fn conclude(places: &[Place], mut fates: Vec<Option<Fate>>) -> Vec<Fate> {
+pub(super) fn conclude<S: Store, R>(works: &[Work<S, R>], places: &[Place], mut fates: Vec<Option<Fate>>) -> Vec<Fate> {
     for (place, found) in places.iter().enumerate() {
         if let Place::Follower(leader) = found {
             fates[place] = match &fates[*leader] {
+                // A row of its own does not go while its message is not done.
+                Some(Fate::Aside(_)) if works[place].delivery.parked.is_some() => None,
                 Some(Fate::Handled(outcome)) => Some(Fate::Duplicate(outcome.clone().replayed(), Kind::Transport)),
                 Some(Fate::Duplicate(outcome, Kind::Business)) => {
                     Some(Fate::Duplicate(outcome.clone(), Kind::Business))

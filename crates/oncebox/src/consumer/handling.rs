@@ -9,7 +9,6 @@
 //! the batch. It is not judged by that: it leaves the batch, with what follows under its order key, and runs alone.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use oncebox_core::store::Transaction;
@@ -21,6 +20,7 @@ use super::attempt::{During, Stop};
 use super::blame::{self, Blame};
 use super::call::{self, Caller, Gathered, Ran};
 use super::fate::{Fate, Judged};
+use super::guard::{self, Panicked};
 use super::identity::Claims;
 use super::routes::{Route, Shape};
 use super::setup::Flow;
@@ -46,7 +46,9 @@ pub(super) async fn handle<S: ConsumerStore, Src: Source<S>>(
     judged: &mut Judged,
     marks: bool,
 ) -> Result<(S::Tx, Gathered), Stop<S>> {
-    let mut waiting = VecDeque::from(turns(works, &judged.fresh, engine.in_sequence()));
+    // Versions are applied in their order too, whatever the types of their messages.
+    let in_order = engine.in_sequence() || engine.versioned.is_some();
+    let mut waiting = VecDeque::from(turns(works, &judged.fresh, in_order));
     let mut left = Gathered::default();
     let mut since_mark: Option<Vec<Turn<S>>> = None;
     let mut at_mark = left.size();
@@ -177,10 +179,10 @@ fn batch_failed<S: Store>(tx: S::Tx, failure: Failure) -> Stop<S> {
 
 /// Decodes. Decoding is the user's code too: where it panics, the message is known if it is the only one.
 fn prepare<S: Store>(route: &Route<S>, messages: &[Arc<Message>]) -> Result<Call<S>, (Option<usize>, Failure)> {
-    let prepared = catch_unwind(AssertUnwindSafe(|| route.handler.prepare(messages)));
+    let prepared = guard::call(|| route.handler.prepare(messages));
     match prepared {
         Ok(prepared) => prepared.map_err(|(place, failure)| (Some(place), failure)),
-        Err(_) => {
+        Err(Panicked) => {
             let failure = Failure::permanent("decoding its payload panicked");
             Err(((messages.len() == 1).then_some(0), failure))
         }
@@ -189,7 +191,8 @@ fn prepare<S: Store>(route: &Route<S>, messages: &[Arc<Message>]) -> Result<Call
 
 /// The calls to make.
 ///
-/// Where order is kept, a batch handler gets consecutive runs of its type; otherwise all of its type at once.
+/// Where order is kept, by key or by version, a batch handler gets consecutive runs of its type; otherwise all of its type at
+/// once.
 fn turns<S: Store, R>(works: &[Work<S, R>], fresh: &[usize], ordered: bool) -> Vec<Turn<S>> {
     let mut turns: Vec<Turn<S>> = Vec::new();
     for &place in fresh {

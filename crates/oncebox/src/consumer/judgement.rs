@@ -56,7 +56,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
         let verdict = verdict::judge(&self.engine, &work, failure);
         let (label, class) = (work.delivery.message.label().to_string(), verdict.class.map_or("none", Class::name));
         match verdict.waits {
-            Waits::Person => tracing::warn!(
+            Waits::Person | Waits::Missing => tracing::warn!(
                 code = %Code::MessageDead, consumer = %self.engine.name, message_id = %label, attempts = verdict.attempts, class,
                 "cannot handle message {label}; it is parked until someone looks at it: {failure}"
             ),
@@ -213,7 +213,10 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
         tries: u32,
     ) -> Option<Work<S, Src::Receipt>> {
         match error.kind() {
-            StoreErrorKind::Unavailable | StoreErrorKind::TransactionLost => {
+            StoreErrorKind::Unavailable
+            | StoreErrorKind::Troubled
+            | StoreErrorKind::Stale
+            | StoreErrorKind::TransactionLost => {
                 let back = self.engine.wait_for_store(error, self.lost).await;
                 self.lost = self.lost.saturating_add(1);
                 let Some(back) = back else {
@@ -233,7 +236,9 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             StoreErrorKind::Fenced => {
                 Stats::add(&self.engine.stats.leases_lost, 1);
                 self.engine.journal(std::slice::from_ref(&work), |_| DeliveryEnd::LeaseLost.into());
-                self.block(work.order_key.clone());
+                let order_key = work.order_key.clone();
+                settle::let_go(&self.engine, vec![work]).await;
+                self.block(order_key);
                 None
             }
             StoreErrorKind::Configuration | StoreErrorKind::Corrupt | StoreErrorKind::Breached => {

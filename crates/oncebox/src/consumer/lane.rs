@@ -24,6 +24,7 @@ use super::batch::Pace;
 use super::bounds::backoff;
 use super::fate::Fate;
 use super::judgement::SENT_BACK_FOR;
+use super::outage::Pause;
 use super::plants;
 use super::poison;
 use super::settle;
@@ -42,6 +43,8 @@ pub(super) struct Lane<S: ConsumerStore, Src: Source<S>> {
     pub(super) session: Option<S::Session>,
     /// How often the store was lost since the last commit.
     pub(super) lost: u32,
+    /// How many commits in a row ended unknown.
+    unknown: u32,
     pace: Pace,
     /// The conflicts of all lanes that `pace` has taken into account.
     conflicts: u64,
@@ -87,6 +90,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             feed,
             session: None,
             lost: 0,
+            unknown: 0,
             pace,
             conflicts: 0,
             blocked: HashMap::new(),
@@ -124,7 +128,8 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
         Some(works)
     }
 
-    async fn process(&mut self, works: Works<S, Src>) {
+    async fn process(&mut self, mut works: Works<S, Src>) {
+        let arrivals = self.count_arrivals(&mut works).await;
         let mut groups = VecDeque::from([Group { whole: true, ..Group::new(works) }]);
         while let Some(mut group) = groups.pop_front() {
             if self.engine.is_stopping() {
@@ -162,6 +167,8 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
                 }
             }
         }
+        // The process is alive, whatever became of them.
+        self.forget_starts(&arrivals).await;
     }
 
     /// Runs one transaction and decides what comes next.
@@ -185,6 +192,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             End::Committed { session, fates, hooks } => {
                 self.session = Some(session);
                 self.lost = 0;
+                self.unknown = 0;
                 let suspects = fates.iter().any(|fate| matches!(fate, Fate::Suspect));
                 if whole {
                     self.pace.went_well(suspects);
@@ -247,13 +255,14 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
                 }
                 self.broken(Group { works, mode, contended, shaken, whole }, error, during, groups).await;
             }
+            End::Panicked => self.panicked(Group { works, mode, contended, shaken, whole }, groups).await,
             End::Unknown { doubt, error, fates } => {
                 Stats::add(&self.engine.stats.unknown_commits, 1);
                 tracing::warn!(code = %Code::CommitUnknown, consumer = %self.engine.name, "a commit's answer was lost; looking each key up: {error}");
                 if planted::is("unknown-as-done") {
                     return settle::acknowledge(&self.engine, works).await;
                 }
-                if !self.engine.resolve(doubt).await {
+                if !self.engine.resolve(doubt).await || !self.rest_after_unknown().await {
                     return self.give_back(works).await;
                 }
                 let works = works.into_iter().zip(fates).map(|(mut work, fate)| {
@@ -263,6 +272,43 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
                     work
                 });
                 groups.push_front(Group { works: works.collect(), mode, contended, shaken, whole: false });
+            }
+        }
+    }
+
+    /// A lost answer is looked up at once. Where one follows another, as on a full disk, the store is left alone for longer
+    /// and longer; `false` if a shutdown came first.
+    async fn rest_after_unknown(&mut self) -> bool {
+        self.unknown = self.unknown.saturating_add(1);
+        let Some(tries) = self.unknown.checked_sub(2) else { return true };
+        tokio::select! {
+            biased;
+            () = self.engine.stopping() => false,
+            () = async { Pause::new(&*self.engine.clock, tries).wait().await } => true,
+        }
+    }
+
+    /// Something panicked outside what handlers do, so no message stands out before it has run alone. Once may be
+    /// anyone's; a message during which it happens again is judged.
+    async fn panicked(
+        &mut self,
+        group: Group<Work<S, Src::Receipt>>,
+        groups: &mut VecDeque<Group<Work<S, Src::Receipt>>>,
+    ) {
+        let Group { works, mode, contended, shaken, .. } = group;
+        tracing::error!(code = %Code::TaskBroke, consumer = %self.engine.name, "something panicked beside the handlers of a transaction, which was rolled back");
+        if works.len() > 1 {
+            self.pace.went_badly();
+            for work in works.into_iter().rev() {
+                groups.push_front(Group::new(vec![work]));
+            }
+        } else if shaken + 1 < SHAKEN_MAX {
+            groups.push_front(Group { works, mode, contended, shaken: shaken + 1, whole: false });
+        } else {
+            let failure = Failure::permanent("something panicked beside its handler, each time that it was tried")
+                .code("panicked");
+            for work in works {
+                self.failed(work, &failure).await;
             }
         }
     }
@@ -295,14 +341,17 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
         let Group { works, mode, contended, shaken, whole } = group;
         let alone = works.len() == 1;
         match error.kind() {
-            StoreErrorKind::Unavailable => {
-                let reason = error.to_string();
+            StoreErrorKind::Unavailable | StoreErrorKind::Troubled | StoreErrorKind::Stale => {
+                let (kind, reason) = (error.kind(), error.to_string());
                 let back = self.engine.wait_for_store(error, self.lost).await;
                 self.lost = self.lost.saturating_add(1);
                 let was_there = back.as_ref().is_some_and(|back| !back.was_away);
                 let Some(back) = back else { return self.give_back(works).await };
                 self.session = Some(back.session);
-                let shaken = if was_there && during != During::Engine { shaken + 1 } else { shaken };
+                // A handler can spoil its session so that our own statements fail in it, or its commit by a rule that
+                // speaks only there.
+                let may_be_handlers = during != During::Engine || kind != StoreErrorKind::Unavailable;
+                let shaken = if was_there && may_be_handlers { shaken + 1 } else { shaken };
                 if shaken < SHAKEN_MAX {
                     return groups.push_front(Group { works, mode, contended, shaken, whole });
                 }
@@ -351,9 +400,9 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
                 tracing::debug!(consumer = %self.engine.name, "a lease was lost before its message was done: {error}");
                 self.engine.journal(&works, |_| DeliveryEnd::LeaseLost.into());
                 // Its new owner may be ourselves, with what follows it still in hand under leases that hold.
-                for work in works {
-                    self.block(work.order_key);
-                }
+                let order_keys: Vec<_> = works.iter().map(|work| work.order_key.clone()).collect();
+                settle::let_go(&self.engine, works).await;
+                order_keys.into_iter().for_each(|key| self.block(key));
             }
             StoreErrorKind::Configuration | StoreErrorKind::Corrupt | StoreErrorKind::Breached => {
                 self.engine.fail(format!("{error}"));
@@ -363,13 +412,27 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
                 self.pace.went_badly();
                 halve(works, groups);
             }
-            _ => {
-                let failure = Failure::permanent(error.to_string());
+            // A constraint that is checked at the end may be one that says "already applied".
+            StoreErrorKind::Refused if mode == Mode::Handle && self.is_known(&error) => {
+                let mode = Mode::Instead(Outcome::of(OutcomeKind::AlreadyApplied));
+                groups.push_front(Group { works, mode, contended, shaken, whole: false });
+            }
+            kind => {
+                // Whatever broke the transaction has been swallowed, and may pass.
+                let may_pass = kind == StoreErrorKind::TransactionLost;
+                let reason = error.to_string();
+                let failure = if may_pass { Failure::transient(reason) } else { Failure::permanent(reason) };
                 for work in works {
                     self.failed(work, &failure).await;
                 }
             }
         }
+    }
+
+    /// Whether an error is the violation of a constraint that means "already applied".
+    fn is_known(&self, error: &StoreError) -> bool {
+        let unique = self.engine.store.read_error(error).and_then(|read| read.unique);
+        unique.is_some_and(|name| self.engine.constraints.contains(&name))
     }
 
     /// Takes out messages that were received before the head of their order key went back.

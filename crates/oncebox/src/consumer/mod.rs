@@ -9,11 +9,13 @@
 //! What is received is held until it is settled: extended while it waits, given back at a shutdown, never dropped.
 
 mod alerts;
+mod archived;
 mod aside;
 mod attempt;
 mod backlog;
 mod batch;
 mod blame;
+mod bound;
 mod bounds;
 mod breaker;
 mod builder;
@@ -23,6 +25,7 @@ mod dry_run;
 mod engine;
 mod fate;
 mod guarantee;
+pub(crate) mod guard;
 mod handling;
 mod heartbeat;
 mod identity;

@@ -18,6 +18,7 @@ use oncebox_core::{
 };
 
 use super::Engine;
+use super::guard::{Guarded, Panicked};
 use super::setup::Flow;
 use super::work::Work;
 use crate::queue_source::ORIGIN;
@@ -37,7 +38,14 @@ pub(super) async fn set_aside<S: ConsumerStore, Src: Source<S>>(
     work: Work<S, Src::Receipt>,
     verdict: Verdict,
 ) -> (Work<S, Src::Receipt>, SetAside<S>) {
-    let ended = run(&engine, session, &work, verdict).await;
+    let ended = match Guarded::new(Box::pin(run(&engine, session, &work, verdict))).await {
+        Ok(ended) => ended,
+        Err(Panicked) => {
+            let attempted = format!("park message {}", work.delivery.message.label());
+            let error = StoreError::new(StoreErrorKind::Refused, attempted, "something panicked");
+            SetAside::Broken { session: None, doubt: None, error }
+        }
+    };
     (work, ended)
 }
 
@@ -72,7 +80,7 @@ async fn run<S: ConsumerStore, Src: Source<S>>(
         Ok(is_new) => is_new,
         Err(error) => return SetAside::Broken { session: tx.rollback().await, doubt: None, error },
     };
-    match tx.commit().await {
+    match engine.commit(tx).await {
         Ended::Committed(session) => SetAside::Done { session, is_new },
         Ended::RolledBack { session, error } => SetAside::Broken { session, doubt: None, error },
         Ended::Unknown { doubt, error } => SetAside::Broken { session: None, doubt: Some(doubt), error },
@@ -95,19 +103,10 @@ async fn inside<S: ConsumerStore, Src: Source<S>>(
     let standing = Standing::of(engine, work)?;
     let mut owns_record = false;
     let mut is_new = true;
-    if let Some(claim) = standing.claim {
-        match tx.claim(std::slice::from_ref(&claim)).await?.pop() {
-            Some(Claim::Fresh) => {
-                tx.record(&[(claim.consumer, claim.key, Outcome::of(OutcomeKind::Parked))]).await?;
-                owns_record = true;
-            }
-            Some(Claim::Duplicate(_)) => is_new = false,
-            Some(Claim::Conflict(_)) => {}
-            _ => {
-                let attempted = format!("park message {}", work.delivery.message.label());
-                return Err(StoreError::new(StoreErrorKind::Contended, attempted, "its record came and went"));
-            }
-        }
+    if !standing.claims.is_empty() {
+        (owns_record, is_new) = standing.record(tx, work).await?;
+    } else if standing.was_handled(tx, work).await? {
+        is_new = false;
     }
     if is_new {
         let park = Park {
@@ -123,6 +122,11 @@ async fn inside<S: ConsumerStore, Src: Source<S>>(
     }
     engine.source.ack_in(tx, &[&**work.delivery.receipt()]).await?;
     Ok(is_new)
+}
+
+fn came_and_went<S: Store, R>(work: &Work<S, R>) -> StoreError {
+    let attempted = format!("park message {}", work.delivery.message.label());
+    StoreError::new(StoreErrorKind::Contended, attempted, "its record came and went")
 }
 
 /// What later messages wait behind it by. What stored mode can't store waits apart: earlier messages of its key may
@@ -145,7 +149,7 @@ pub(super) fn claimed<S: ConsumerStore, Src: Source<S>>(
     let aggregate =
         work.ready.as_ref().ok().and_then(|ready| ready.version.as_ref()).map(|place| place.aggregate.clone());
     let order_key = match verdict.waits {
-        Waits::Gap(_) => aggregate,
+        Waits::Gap(_) | Waits::Missing => aggregate,
         _ => order_key(engine, work),
     };
     let standing = Standing::of(engine, work)?;
@@ -154,7 +158,7 @@ pub(super) fn claimed<S: ConsumerStore, Src: Source<S>>(
         message: with_origin(engine, work),
         key: standing.key,
         fingerprint: standing.fingerprint,
-        owns_record: standing.claim.is_some(),
+        owns_record: work.ready.as_ref().is_ok_and(|ready| ready.claims.is_some()),
         order_key,
         verdict,
     })
@@ -172,8 +176,10 @@ pub(super) fn key<S: ConsumerStore, Src: Source<S>>(
 struct Standing {
     key: Key,
     fingerprint: Fingerprint,
-    /// The claim that stands for it in the inbox.
-    claim: Option<ClaimRequest>,
+    /// The claims that stand for it in the inbox: under its key, and under those of before.
+    claims: Vec<ClaimRequest>,
+    /// Where it could not be tried and so has no claim: what it would claim.
+    untried: Vec<ClaimRequest>,
 }
 
 impl Standing {
@@ -184,22 +190,78 @@ impl Standing {
         if let Ok(ready) = &work.ready
             && let Some(claims) = &ready.claims
         {
-            let claim = claims.first.clone();
-            return Ok(Self { key: claim.key.clone(), fingerprint: claim.fingerprint, claim: Some(claim) });
+            let (key, fingerprint) = (claims.first.key.clone(), claims.first.fingerprint);
+            let claims = claims.parked().cloned().collect();
+            return Ok(Self { key, fingerprint, claims, untried: Vec::new() });
         }
         let message = &*work.delivery.message;
         let named = engine.identity.claims(engine.records, message, work.delivery.coordinate.as_ref());
         if let Ok(claims) = named {
             // Offsets stand for what is done; what is set aside is not, and needs a record of its own.
-            let claim = work.ready.as_ref().is_ok_and(|ready| engine.by_offset && ready.route.claims);
-            let claim = claim.then(|| claims.first.clone());
-            return Ok(Self { key: claims.first.key, fingerprint: claims.first.fingerprint, claim });
+            let is_claimed = work.ready.as_ref().is_ok_and(|ready| engine.by_offset && ready.route.claims);
+            let own = is_claimed.then(|| claims.first.clone()).into_iter().collect();
+            let untried = if work.ready.is_err() { claims.all().cloned().collect() } else { Vec::new() };
+            return Ok(Self { key: claims.first.key, fingerprint: claims.first.fingerprint, claims: own, untried });
         }
         let key = stand_in(message, work.delivery.coordinate.as_ref()).map_err(|error| {
             let attempted = format!("park message {}", message.label());
             StoreError::new(StoreErrorKind::Refused, attempted, error.to_string())
         })?;
-        Ok(Self { key, fingerprint: engine.identity.fingerprinter.fingerprint(message), claim: None })
+        let fingerprint = engine.identity.fingerprinter.fingerprint(message);
+        Ok(Self { key, fingerprint, claims: Vec::new(), untried: Vec::new() })
+    }
+
+    /// Records that it is parked, unless a record says that it is already, or was handled. Answers whether it has a record
+    /// now, and whether it is to be parked.
+    async fn record<S: ConsumerStore, R>(&self, tx: &mut S::Tx, work: &Work<S, R>) -> Result<(bool, bool), StoreError> {
+        let answers = tx.claim(&self.claims).await?;
+        let place = |claim: &ClaimRequest| (claim.consumer, claim.key.clone());
+        let is_fresh = |claim: &&Claim| **claim == Claim::Fresh;
+        let fresh: Vec<_> = self.claims.iter().zip(&answers).filter(|(_, claim)| is_fresh(claim)).collect();
+        let (mut is_known, mut is_conflict) = (false, false);
+        for (at, (request, claim)) in self.claims.iter().zip(&answers).enumerate() {
+            match claim {
+                Claim::Fresh => {}
+                Claim::Duplicate(_) => is_known = true,
+                // Under a key of before that reads otherwise, another message is no matter of this one.
+                Claim::Conflict(_) => is_conflict |= at == 0 || request.key == self.key,
+                _ => return Err(came_and_went(work)),
+            }
+        }
+        if is_known || is_conflict {
+            let fresh: Vec<_> = fresh.into_iter().map(|(request, _)| place(request)).collect();
+            if !fresh.is_empty() {
+                tx.unclaim(&fresh).await?;
+            }
+            return Ok((false, is_conflict));
+        }
+        let parked = |(request, _): (&ClaimRequest, _)| {
+            (request.consumer, request.key.clone(), Outcome::of(OutcomeKind::Parked))
+        };
+        tx.record(&fresh.into_iter().map(parked).collect::<Vec<_>>()).await?;
+        Ok((true, true))
+    }
+
+    /// Whether a message that can't be tried here was handled all the same, by a process that could. Parked, its copy would
+    /// be in the way of everything behind it. Leaves no record.
+    async fn was_handled<S: ConsumerStore, R>(&self, tx: &mut S::Tx, work: &Work<S, R>) -> Result<bool, StoreError> {
+        if self.untried.is_empty() || planted::is("copy-of-handled-parked") {
+            return Ok(false);
+        }
+        let mut fresh = Vec::new();
+        let mut was_handled = false;
+        for (request, claim) in self.untried.iter().zip(tx.claim(&self.untried).await?) {
+            match claim {
+                Claim::Fresh => fresh.push((request.consumer, request.key.clone())),
+                Claim::Duplicate(earlier) => was_handled |= !earlier.is_parked(),
+                Claim::Conflict(_) => {}
+                _ => return Err(came_and_went(work)),
+            }
+        }
+        if !fresh.is_empty() {
+            tx.unclaim(&fresh).await?;
+        }
+        Ok(was_handled)
     }
 }
 
@@ -210,7 +272,7 @@ pub(super) fn stand_in(message: &Message, coordinate: Option<&Coordinate>) -> Re
     match coordinate {
         Some(coordinate) => Key::parts([&b"unreadable at"[..], coordinate.as_str().as_bytes()]),
         None => {
-            let says = KeyStrategy::ContentHash(Content::raw()).key(&all_of(message), None)?;
+            let says = KeyStrategy::ContentHashV1(Content::raw()).key(&all_of(message), None)?;
             let id = message.id.as_ref().map(MessageId::as_str);
             // A part may not be empty.
             let [source, id] = [message.source.as_deref(), id].map(|part| format!("={}", part.unwrap_or_default()));
@@ -237,7 +299,7 @@ fn with_origin<S: ConsumerStore, Src: Source<S>>(
     work: &Work<S, Src::Receipt>,
 ) -> Arc<Message> {
     let message = &work.delivery.message;
-    let coordinate = work.delivery.coordinate.as_ref().filter(|_| engine.identity.key == KeyStrategy::Coordinate);
+    let coordinate = work.delivery.coordinate.as_ref().filter(|_| engine.identity.needs_coordinate());
     let Some(coordinate) = coordinate.filter(|_| message.headers.get(ORIGIN).is_none()) else {
         return Arc::clone(message);
     };

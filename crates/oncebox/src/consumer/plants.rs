@@ -60,7 +60,7 @@ pub(super) async fn run_hooks_early(hooks: Vec<Hook>) -> Vec<Hook> {
         return hooks;
     }
     for hook in hooks {
-        hook.await;
+        let _ = hook.await;
     }
     Vec::new()
 }

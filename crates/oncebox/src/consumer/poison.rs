@@ -11,21 +11,25 @@
 //! starts is noted in a transaction of its own before. If the process survives, the note goes; a message with too many
 //! notes is parked for a person. First deliveries pay nothing.
 //!
+//! Some sources do not count deliveries; they say which may have come before, and those are counted here: that they came is
+//! noted for a whole batch before it runs, and forgotten when it is done with. What is left of it was left by a process that
+//! died.
+//!
 //! Processes are also killed from outside, and then whichever message is tried first each time looks guilty. So the
 //! proof has a control: after two deaths a process waits before it starts the message, for longer than most handlers
 //! take. Whatever kills processes from outside mostly does so during the wait, and that clears the message.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use oncebox_core::ConsumerStore;
 use oncebox_core::crashpoint::crashpoint;
-use oncebox_core::parked::Parking;
+use oncebox_core::parked::{Parking, Waiting};
 use oncebox_core::store::{Ended, Session, Transaction};
 use oncebox_core::{ConsumerId, Failure, Key, Source, StoreError, planted};
 
 use super::attempt::During;
-use super::lane::{Group, Lane};
+use super::lane::{Group, Lane, Works};
 use super::parking;
 use super::stats::Stats;
 use super::work::Work;
@@ -41,7 +45,47 @@ pub(super) fn is_suspect<S: ConsumerStore, R>(work: &Work<S, R>) -> bool {
     work.delivery.count.is_some_and(|count| count >= SUSPECT_FROM)
 }
 
+/// Under what it is noted that a message came. Its starts are noted under its own key.
+fn arrival(key: &Key) -> Option<Key> {
+    Key::parts([b"came", key.as_bytes()]).ok()
+}
+
 impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
+    /// Counts deliveries that their source does not count. Answers what was noted, to be forgotten when they are done with.
+    /// A store that is away counts nothing: they run uncounted, once it is back.
+    pub(super) async fn count_arrivals(&mut self, works: &mut Works<S, Src>) -> Vec<(ConsumerId, Key)> {
+        if !works.iter().any(|work| work.delivery.is_uncounted) {
+            return Vec::new();
+        }
+        let (engine, consumer) = (Arc::clone(&self.engine), self.engine.records.own);
+        let key_of = |work: &Work<S, Src::Receipt>| {
+            let may_have_come = work.delivery.is_uncounted && !planted::is("arrivals-not-counted");
+            may_have_come.then(|| parking::key(&engine, work).ok().as_ref().and_then(arrival)).flatten()
+        };
+        // Sorted, so that two processes do not wait for each other.
+        let mut counts: BTreeMap<Key, u32> = works.iter().filter_map(|work| Some((key_of(work)?, 0))).collect();
+        let noted = self
+            .note(async |tx| {
+                for (key, count) in &mut counts {
+                    *count = tx.note_start(consumer, key, Waiting::default()).await?;
+                }
+                Ok(())
+            })
+            .await;
+        if let Err(error) = noted {
+            tracing::debug!(consumer = %engine.name, "deliveries were not counted: {error}");
+            return Vec::new();
+        }
+        for work in works {
+            if let Some(here) = key_of(work).and_then(|key| counts.get(&key)) {
+                // What its source knows of is one more than we do.
+                let before = work.delivery.count.unwrap_or(1).saturating_sub(1);
+                work.delivery.count = Some(before.saturating_add(*here));
+            }
+        }
+        counts.into_keys().map(|key| (consumer, key)).collect()
+    }
+
     /// Runs one suspect, alone in its transaction and the only one in its process.
     pub(super) async fn run_suspect(
         &mut self,
@@ -86,7 +130,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
         } else {
             self.run_group(group, groups).await;
         }
-        self.forget_start(&key).await;
+        self.forget_starts(std::slice::from_ref(&key)).await;
     }
 
     /// Commits what `note` writes, in a transaction of its own.
@@ -122,7 +166,10 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
     }
 
     /// Best effort: a note that stays makes the message a suspect for one start less.
-    async fn forget_start(&mut self, key: &(ConsumerId, Key)) {
+    pub(super) async fn forget_starts(&mut self, keys: &[(ConsumerId, Key)]) {
+        if keys.is_empty() {
+            return;
+        }
         let session = match self.session.take() {
             Some(session) => session,
             None => match self.engine.store.connect().await {
@@ -131,7 +178,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             },
         };
         let Ok(mut tx) = session.begin(self.engine.bounds.lock_wait_alone).await else { return };
-        self.session = match tx.forget_starts(std::slice::from_ref(key)).await {
+        self.session = match tx.forget_starts(keys).await {
             Ok(()) => match tx.commit().await {
                 Ended::Committed(session) => Some(session),
                 Ended::RolledBack { session, .. } => session,

@@ -11,6 +11,7 @@ use oncebox_core::{Conflict, Outcome, OutcomeKind, Release, Source, Store};
 use super::Engine;
 use super::cause::{Cause, Causes};
 use super::fate::{Fate, Kind};
+use super::guard::{Guarded, Panicked};
 use super::journal::End;
 use super::stats::Stats;
 use super::work::{Room, Work};
@@ -94,7 +95,7 @@ pub(super) async fn committed<S: ConsumerStore, Src: Source<S>>(
             Fate::Aside(waits) => {
                 let counter = match waits {
                     Waits::Turn => &engine.stats.parked_behind,
-                    Waits::Person => &engine.stats.dead,
+                    Waits::Person | Waits::Missing => &engine.stats.dead,
                     _ => &engine.stats.gaps,
                 };
                 Stats::add(counter, 1);
@@ -134,7 +135,7 @@ pub(super) async fn committed<S: ConsumerStore, Src: Source<S>>(
 /// A hook that is called only in the task that runs it: the call itself is the user's code, and may panic.
 fn later(hook: &Arc<SettledHook>, message: &Arc<oncebox_core::Message>, outcome: &Outcome) -> Hook {
     let (hook, message, outcome) = (Arc::clone(hook), Arc::clone(message), outcome.clone());
-    Box::pin(async move { (hook.hook)(message, outcome).await })
+    Guarded::new(Box::pin(async move { (hook.hook)(message, outcome).await }))
 }
 
 fn count(stats: &Stats, outcome: &Outcome, duplicate: Option<Kind>) {
@@ -186,6 +187,18 @@ pub(super) async fn release<S: ConsumerStore, Src: Source<S>>(
     }
 }
 
+/// Messages whose leases were lost. Who has taken them over is not disturbed: a source leaves alone what has a new owner.
+/// Whatever a source still counts as ours goes back, and is in nobody's hands for no longer than that.
+pub(super) async fn let_go<S: ConsumerStore, Src: Source<S>>(
+    engine: &Engine<S, Src>,
+    works: Vec<Work<S, Src::Receipt>>,
+) {
+    let (deliveries, _room) = unload(works);
+    if let Err(error) = engine.source.release(deliveries, Release::default()).await {
+        tracing::debug!(consumer = %engine.name, "not released after its lease was lost: {error}");
+    }
+}
+
 /// The deliveries, and the room that they take until the caller is done with them. It is given back at once: one by one,
 /// the first of them would wake the intake to receive a single message.
 fn unload<S: Store, R>(works: Vec<Work<S, R>>) -> (Vec<oncebox_core::Delivery<R>>, Option<Room>) {
@@ -206,8 +219,8 @@ pub(super) async fn run_hook<S: ConsumerStore, Src: Source<S>>(engine: &Engine<S
     #[allow(clippy::disallowed_methods, reason = "awaited here; a task so that its panic stays its own")]
     let task = tokio::spawn(tokio::time::timeout(engine.bounds.hook_deadline, hook));
     match task.await {
-        Ok(Ok(())) => {}
+        Ok(Ok(Ok(()))) => {}
         Ok(Err(_)) => tracing::warn!(consumer = %engine.name, "a hook took too long and was dropped"),
-        Err(_) => tracing::warn!(consumer = %engine.name, "a hook panicked"),
+        Ok(Ok(Err(Panicked))) | Err(_) => tracing::warn!(consumer = %engine.name, "a hook panicked"),
     }
 }

@@ -10,6 +10,7 @@ use oncebox_core::{Class, Clock, ConsumerName, KeyStrategy, Store, SystemClock};
 use tokio::sync::RwLock;
 
 use super::alerts::Alerts;
+use super::archived::Look;
 use super::breaker::Breaker;
 use super::guarantee::{Guarantee, Promise, promise};
 use super::identity::Identity;
@@ -35,6 +36,8 @@ pub(super) struct Setup<S: Store> {
     pub(super) alerts: Alerts,
     /// Shared by all flows of the consumer.
     pub(super) journal: Option<Journaling<S>>,
+    /// Asks the archive of keys, if it is to be asked.
+    pub(super) archive: Option<Look<S>>,
     pub(super) versioned: Option<Versioned>,
     pub(super) retries: Retries,
     pub(super) classify: Vec<Classify>,
@@ -83,6 +86,7 @@ impl<S: Store> Setup<S> {
             hooks: Vec::new(),
             alerts: Alerts::default(),
             journal: None,
+            archive: None,
             versioned: None,
             retries: Retries::default(),
             classify: Vec::new(),
@@ -110,6 +114,7 @@ impl<S: Store> Setup<S> {
             hooks: Vec::new(),
             alerts: self.alerts.clone(),
             journal: self.journal.clone(),
+            archive: self.archive,
             versioned: None,
             retries: self.retries.clone(),
             classify: Vec::new(),
@@ -137,6 +142,7 @@ impl<S: Store> Setup<S> {
             hooks: self.hooks.clone(),
             alerts: self.alerts.clone(),
             journal: self.journal.clone(),
+            archive: self.archive,
             versioned: self.versioned.clone(),
             retries: self.retries.clone(),
             classify: self.classify.clone(),
@@ -166,6 +172,12 @@ impl<S: Store> Setup<S> {
             return Some(
                 "a business key and a global scope need a record per message, and offsets keep none; use the source \
                  without offsets_in_store",
+            );
+        }
+        if self.identity.before().is_some() {
+            return Some(
+                "a changed key is bridged by claiming both, and offsets claim none; first let the source without \
+                 offsets_in_store do all that was sent before the change, then leave out `key_was` and the like",
             );
         }
         if self.order.is_kept() {

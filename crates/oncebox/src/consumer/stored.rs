@@ -20,7 +20,7 @@ use oncebox_core::quarantine::QuarantineStore;
 use oncebox_core::queue::{Enqueue, Enqueued, QueueId, QueueSpec, QueueStore, QueueTx};
 use oncebox_core::source::SourceCapabilities;
 use oncebox_core::{
-    ConsumerName, Coordinate, Delivery, Failure, Key, KeyStrategy, Message, Release, Source, SourceError, StoreError,
+    ConsumerName, Coordinate, Delivery, Failure, Key, Message, Release, Source, SourceError, StoreError,
 };
 
 use super::DryRunner;
@@ -78,13 +78,14 @@ impl<S: QueueStore, Src: Source<S>> StoredConsumer<S, Src> {
 
     /// Runs until `shutdown` resolves, then finishes or gives back what is in hand.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Drained, RunError> {
-        let Consumer { setup, source } = self.consumer;
+        let Consumer { mut setup, source } = self.consumer;
+        setup.bind().await?;
         let name = setup.check()?;
         let journal = setup.journal_writer();
         let spec = QueueSpec::received(&name, setup.order.is_kept());
         let (front, back) = split(setup, &name, spec.clone(), self.front_stats).await?;
         let queue = Queue::with_spec(back.store.clone(), spec).lease(self.lease).keeping_processed();
-        let origins = matches!(front.identity.key, KeyStrategy::Coordinate);
+        let origins = front.identity.needs_coordinate();
         let source = Front { source, origins };
         let parked = back.parked();
         let front = Engine::start(front, source).await?;

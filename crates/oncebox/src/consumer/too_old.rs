@@ -4,9 +4,11 @@
 //! Looked at in the transaction that claimed them, after the claim: if the key was free because its record was just
 //! deleted, that deletion has moved the horizon. Messages that are young enough cost nothing.
 
+use std::collections::BTreeSet;
+
 use oncebox_core::ConsumerStore;
 use oncebox_core::horizon::{self, Consumers};
-use oncebox_core::{Failure, Source, StoreError, planted};
+use oncebox_core::{ConsumerId, Failure, Source, StoreError, planted};
 
 use super::Engine;
 use super::identity::Claims;
@@ -22,12 +24,16 @@ pub(super) async fn find<S: ConsumerStore, Src: Source<S>>(
     let now = engine.clock.now();
     let old = fresh.iter().copied().filter(|place| horizon::needs_a_look(works[*place].delivery.message.time, now));
     let old: Vec<(usize, &Claims)> = old.filter_map(|place| Some((place, in_question(&works[place])?))).collect();
-    // They are all in the records of one consumer: its own, or those that consumers share.
+    // They are all in the records of one consumer, its own or those that consumers share; of both while another scope is bridged.
     let Some((_, claims)) = old.first() else { return Ok(Vec::new()) };
+    let consumers: BTreeSet<ConsumerId> = claims.all().map(|claim| claim.consumer).collect();
     if planted::is("horizon-ignored") {
         return Ok(Vec::new());
     }
-    let horizon = tx.horizon(claims.first.consumer).await?;
+    let mut horizon = None;
+    for consumer in consumers {
+        horizon = horizon.max(tx.horizon(consumer).await?);
+    }
     let made_at = |place: usize| works[place].delivery.message.time;
     let forgotten =
         old.into_iter().map(|(place, _)| place).filter(|place| horizon::is_forgotten(made_at(*place), horizon));

@@ -87,6 +87,15 @@ impl Versioned {
         Self { gap, ..self }
     }
 
+    /// What its messages are versions of, and how they are counted, in words: two that count otherwise take each other's
+    /// messages for old ones.
+    pub(super) fn scheme_text(&self) -> String {
+        let aggregate = self.aggregate.as_ref().map_or_else(|| "order key".to_owned(), |of| format!("`{of}`"));
+        let version = self.version.as_ref().map(|version| format!(" by `{version}`")).unwrap_or_default();
+        let first = if self.first == 1 { String::new() } else { format!(" from {}", self.first) };
+        format!("{aggregate}{version}{first}")
+    }
+
     /// Of what a message is a version, and which.
     pub(super) fn read(&self, message: &Message) -> Result<Place, Failure> {
         let permanent = |what: String| Failure::permanent(what).code("unversioned");
@@ -124,10 +133,6 @@ impl VersionPolicy for Versioned {
             Standing::Gap if self.gap == Gap::Apply => Standing::Next,
             standing => standing,
         }
-    }
-
-    fn waits(&self, parked_for: Duration) -> bool {
-        matches!(self.gap, Gap::Wait { time, .. } if parked_for < time)
     }
 }
 
@@ -242,7 +247,9 @@ async fn wait_for<S: ConsumerStore, Src: Source<S>>(
         }
         None => {
             let class = Some(Class::Permanent);
-            Verdict { waits: Waits::Person, class, cause: Cause::new(class, kind, "gap"), reason, attempts }
+            // Where nothing is waited for, a person decides about each.
+            let waits = if versioned.gap == Gap::Fail { Waits::Person } else { Waits::Missing };
+            Verdict { waits, class, cause: Cause::new(class, kind, "gap"), reason, attempts }
         }
     };
     Ok((verdict, is_asked))

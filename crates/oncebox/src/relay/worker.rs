@@ -126,8 +126,11 @@ impl<S: OutboxStore, K: Sink> Worker<S, K> {
             let fetched = settle_and_fetch(&mut tx, settled, keep, fetch).await;
             (tx, fetched)
         };
-        // A look that settles nothing has only read: an idle relay writes nothing.
-        let done = self.own.run(work, |fetched| fetched.noted || !settled.is_empty()).await;
+        // A look that found nothing has only read: an idle relay writes nothing. What it found is published once its commit
+        // has waited for whatever commits wait for: a row that no standby has would be made again after a failover, under
+        // another id.
+        let is_worth_it = |fetched: &Fetched| fetched.noted || !settled.is_empty() || !fetched.rows.is_empty();
+        let done = self.own.run(work, is_worth_it).await;
         match done {
             Ok(Fetched { rows: mut batch, .. }) => {
                 self.store_is_back();

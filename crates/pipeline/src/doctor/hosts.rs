@@ -1,5 +1,6 @@
 //! Connections that others on the way can read.
 
+use oncebox::address::{Address, Host};
 use oncebox::postgres::Postgres;
 
 use super::finding::{Finding, Severity};
@@ -24,34 +25,30 @@ pub(super) fn plain_text(pipeline: &Pipeline) -> Vec<Finding> {
         let about = format!("consumer {}", spec.name);
         found.extend(match &spec.from {
             Origin::Queue(_) => None,
-            Origin::RabbitMq { url, .. } => open(url, None, "amqp://", &about, "write amqps:// in its place"),
-            Origin::Nats { url, .. } => open(url, SEVERAL, "nats://", &about, "write tls:// in its place"),
+            Origin::RabbitMq { url, .. } => open(url, "amqp", &about, "write amqps:// in its place"),
+            Origin::Nats { url, .. } => open(url, "nats", &about, "write tls:// in its place"),
             Origin::Kafka { servers, .. } => {
-                let host = servers.split(',').find_map(|server| elsewhere(server)).filter(|_| !has_tls);
-                host.map(|host| finding(&about, host, kafka_fix))
+                let host = Host::read_list(servers).and_then(|hosts| elsewhere(&hosts)).filter(|_| !has_tls);
+                host.map(|host| finding(&about, &host, kafka_fix))
             }
         });
     }
     found.extend(match pipeline.relay.as_ref().map(|relay| &relay.to) {
-        Some(Destination::RabbitMq(url)) => open(url, None, "amqp://", "relay", "write amqps:// in its place"),
-        Some(Destination::Nats(url)) => open(url, SEVERAL, "nats://", "relay", "write tls:// in its place"),
+        Some(Destination::RabbitMq(url)) => open(url, "amqp", "relay", "write amqps:// in its place"),
+        Some(Destination::Nats(url)) => open(url, "nats", "relay", "write tls:// in its place"),
         Some(Destination::Kafka(servers)) => {
-            let host = servers.split(',').find_map(|server| elsewhere(server)).filter(|_| !has_tls);
-            host.map(|host| finding("relay", host, kafka_fix))
+            let host = Host::read_list(servers).and_then(|hosts| elsewhere(&hosts)).filter(|_| !has_tls);
+            host.map(|host| finding("relay", &host, kafka_fix))
         }
         Some(Destination::Queue) | None => None,
     });
     found
 }
 
-/// What NATS has between several addresses. In one of RabbitMQ it may be part of a password.
-const SEVERAL: Option<char> = Some(',');
-
-fn open(url: &str, several: Option<char>, plain: &str, about: &str, fix: &str) -> Option<Finding> {
-    let is_open = |url: &&str| url.starts_with(plain) || !url.contains("://");
-    // One that is not encrypted is enough.
-    let host = url.split(|c| Some(c) == several).filter(is_open).find_map(elsewhere)?;
-    Some(finding(about, host, fix))
+fn open(url: &str, plain: &str, about: &str, fix: &str) -> Option<Finding> {
+    // One that can't be read is told where it is opened.
+    let address = Address::read(url).ok().filter(|address| address.scheme() == plain)?;
+    elsewhere(address.hosts()).map(|host| finding(about, &host, fix))
 }
 
 fn finding(about: &str, host: &str, fix: &str) -> Finding {
@@ -59,16 +56,9 @@ fn finding(about: &str, host: &str, fix: &str) -> Finding {
     Finding::new("connection.plain-text", Severity::Warning, about, evidence, fix)
 }
 
-/// The host of an address, if it is not this machine.
-fn elsewhere(address: &str) -> Option<&str> {
-    let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
-    let authority = rest.split(['/', '?']).next()?;
-    let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
-    let host = match place.strip_prefix('[') {
-        Some(v6) => v6.split(']').next()?,
-        None => place.split(':').next()?,
-    };
-    (!is_here(host)).then_some(host)
+/// The first host that is not this machine: one is enough.
+fn elsewhere(hosts: &[Host]) -> Option<String> {
+    hosts.iter().find(|host| !is_here(&host.name)).map(|host| host.name.clone())
 }
 
 /// Whether a host is this machine. What is not a name may begin like an address: `127.example.com`.

@@ -1,6 +1,6 @@
 //! SQLite: how it keeps its journal, and how much of the file is empty.
 
-use oncebox::sqlite::Sqlite;
+use oncebox::sqlite::{Migrate, Sqlite};
 use oncebox::{Session as _, Store as _, Transaction as _};
 
 use super::finding::{Finding, Severity};
@@ -39,12 +39,21 @@ pub(super) async fn examine(path: &str, found: &mut Vec<Finding>) -> Option<Sqli
                 found.extend(store::indexes(&script, &there));
                 found.extend([journal(&mode), durable(synchronous), bloat(free, all)].into_iter().flatten());
             }
+            found.extend(unwritable(path).await);
             Some(opened)
         }
         Err(error) => {
             found.push(store::unreachable(&error));
             None
         }
+    }
+}
+
+/// Tries to write, on a connection of its own: the other one only looks.
+async fn unwritable(path: &str) -> Option<Finding> {
+    match Sqlite::builder(path).busy_timeout(store::LOCK_WAIT).migrate(Migrate::Check).open().await {
+        Ok(writer) => store::unwritable(&writer).await,
+        Err(error) => store::told(error),
     }
 }
 
@@ -96,6 +105,22 @@ mod tests {
     fn a_journal_that_makes_everyone_wait_is_told() {
         assert!(journal("delete").is_some_and(|found| found.evidence.contains("is delete")));
         assert_eq!(journal("wal"), None);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_may_not_be_written_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store.db").display().to_string();
+        drop(Sqlite::open(&path).await.unwrap());
+        assert_eq!(unwritable(&path).await, None);
+        let told = unwritable(&format!("sqlite:{path}?mode=ro")).await.unwrap();
+        assert_eq!((told.check, told.severity), ("store.unwritable", Severity::Error));
+        assert!(told.evidence.contains("the file is read-only"), "{told:?}");
+        // What was tried is not kept.
+        let store = Sqlite::open(&path).await.unwrap();
+        let mut tx = store.connect().await.unwrap().begin(store::LOCK_WAIT).await.unwrap();
+        let records: i64 = sqlx::query_scalar("select count(*) from oncebox_inbox").fetch_one(tx.db()).await.unwrap();
+        assert_eq!(records, 0);
     }
 
     /// What a connection was told is what is seen.

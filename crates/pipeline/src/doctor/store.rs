@@ -5,12 +5,18 @@ use std::time::Duration;
 
 use oncebox::horizon::CLOCKS_DIFFER;
 use oncebox::sqlite::SchemaState;
-use oncebox::{StoreError, Timestamp};
+use oncebox::{
+    ClaimRequest, ConsumerId, Fingerprint, Inbox as _, Key, Session as _, Store, StoreError, StoreErrorKind, Timestamp,
+    Transaction as _,
+};
 
 use super::finding::{Finding, Severity};
 
 /// How long a look may wait for someone's lock.
 pub(super) const LOCK_WAIT: Duration = Duration::from_secs(5);
+
+/// An id that no consumer has.
+const NOBODY: ConsumerId = ConsumerId(i16::MIN);
 
 /// Half of what the horizon bears.
 const SKEW_MAX: Duration = Duration::from_secs(CLOCKS_DIFFER.as_secs() / 2);
@@ -19,6 +25,30 @@ const SKEW_MAX: Duration = Duration::from_secs(CLOCKS_DIFFER.as_secs() / 2);
 pub(super) fn unreachable(error: &StoreError) -> Finding {
     let fix = "check the address, the user, and that the store runs";
     Finding::new("store.unreachable", Severity::Error, "store", error.to_string(), fix)
+}
+
+/// Tries to write a record, and rolls back.
+pub(super) async fn unwritable<S: Store>(store: &S) -> Option<Finding> {
+    let tried = async {
+        let mut tx = store.connect().await?.begin(LOCK_WAIT).await?;
+        let id = store.capabilities().name;
+        let key = Key::parts([&b"doctor"[..], id.as_bytes()]);
+        let key = key.map_err(|error| StoreError::new(StoreErrorKind::Refused, "try to write", error.to_string()))?;
+        // No consumer has this id.
+        let request =
+            ClaimRequest { consumer: NOBODY, key, fingerprint: Fingerprint::from_stored(0, 0), id_hash: None };
+        let claimed = tx.claim(&[request]).await;
+        tx.rollback().await;
+        claimed
+    };
+    told(tried.await.err()?)
+}
+
+/// Why nothing can be written. Who only had to wait for others can write.
+pub(super) fn told(error: StoreError) -> Option<Finding> {
+    let fix = "let the user that runs Oncebox write there: everything that it does is a write";
+    (error.kind() != StoreErrorKind::Contended)
+        .then(|| Finding::new("store.unwritable", Severity::Error, "store", error.to_string(), fix))
 }
 
 /// Whether its tables, of which a look told what was applied and what is known, can be worked on; if not, says why.

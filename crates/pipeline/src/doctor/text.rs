@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use oncebox::address::{Address, AddressError};
 use toml::de::{DeTable, DeValue};
 
 use super::finding::{Finding, Severity};
@@ -88,50 +89,71 @@ fn secret_name(name: &str) -> Option<&'static str> {
     }
 }
 
-/// A secret in one of the addresses of a text.
+/// A secret in one of the addresses of a text. Each begins with a scheme and ends at a blank, a quote, or a comma before the
+/// next.
 fn in_addresses(text: &str) -> Option<&'static str> {
-    let mut before = "";
-    for (place, part) in text.split("://").enumerate() {
-        if place > 0 {
-            let scheme = before.rsplit(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
-            let address = part.split(['"', '\'', ' ', '\n']).next().unwrap_or_default();
-            if let Some(what) = in_user(scheme, address).or_else(|| in_parameters(address)) {
-                return Some(what);
-            }
-        }
-        before = part;
-    }
-    None
-}
-
-/// Who connects: a password behind a `:`, or the token of a server that knows no other user.
-fn in_user(scheme: &str, address: &str) -> Option<&'static str> {
-    let end = address.find(['/', '?', '#']).unwrap_or(address.len());
-    let user = match address[..end].rsplit_once('@') {
-        Some((user, _)) => user,
-        // A password with a `/` in it that was not written as %2F. A port is none.
-        None => {
-            let (user, _) = address.split('?').next()?.rsplit_once('@')?;
-            let (_, password) = user.split_once(':')?;
-            let port = password.split('/').next()?;
-            if port.bytes().all(|byte| byte.is_ascii_digit()) {
-                return None;
-            }
-            user
-        }
-    };
-    match user.split_once(':') {
-        Some((_, password)) => is_written_out(password).then_some("password"),
-        None => (["nats", "tls"].contains(&scheme) && is_written_out(user)).then_some("token"),
-    }
-}
-
-fn in_parameters(address: &str) -> Option<&'static str> {
-    let (_, parameters) = address.split_once('?')?;
-    parameters.split(['&', '#']).filter_map(|pair| pair.split_once('=')).find_map(|(name, value)| {
-        let what = secret_name(name)?;
-        is_written_out(value).then_some(what)
+    let marked = marked(text);
+    let is_in_scheme = |c: char| c.is_ascii_alphanumeric();
+    let starts: Vec<usize> =
+        marked.match_indices("://").map(|(at, _)| marked[..at].trim_end_matches(is_in_scheme).len()).collect();
+    starts.iter().enumerate().find_map(|(n, start)| {
+        let end = starts.get(n + 1).copied().unwrap_or(marked.len());
+        let address = marked.get(*start..end)?.split(['"', '\'', ' ', '\n']).next()?;
+        in_address(address.trim_end_matches(','))
     })
+}
+
+/// Stands for a variable. A character that is nothing to anyone but us.
+const VARIABLE: char = '\u{f8ff}';
+
+/// The text with a mark in the place of each variable, so that it can be read like one without.
+fn marked(text: &str) -> String {
+    let mut marked = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        marked.push_str(&rest[..at]);
+        let is_literal = rest[..at].ends_with('$');
+        rest = match rest[at..].find('}').filter(|_| !is_literal) {
+            Some(end) => {
+                marked.push(VARIABLE);
+                &rest[at + end + 1..]
+            }
+            None => {
+                marked.push_str("${");
+                &rest[at + 2..]
+            }
+        };
+    }
+    marked + rest
+}
+
+/// Without a port that is a variable, which no reader takes for one.
+fn without_port(text: &str) -> String {
+    let mut text = text.to_owned();
+    for end in ["/", ",", "?"] {
+        text = text.replace(&format!(":{VARIABLE}{end}"), end);
+    }
+    text.strip_suffix(&format!(":{VARIABLE}")).map_or(text.clone(), str::to_owned)
+}
+
+/// Who connects: a password behind a `:`, or the token of a server that knows no other user; and parameters.
+fn in_address(text: &str) -> Option<&'static str> {
+    let is_written_out = |part: &str| !part.is_empty() && !part.contains(VARIABLE);
+    let address = match Address::read(&without_port(text)) {
+        Ok(address) => address,
+        // A password with a `/` in it that was not written as %2F is taken for a port that is none.
+        Err(AddressError::Host) if text.contains('@') => return Some("password"),
+        Err(_) => return None,
+    };
+    let is_token = address.password().is_none() && ["nats", "tls"].contains(&address.scheme());
+    if address.password().is_some_and(is_written_out) {
+        return Some("password");
+    }
+    if is_token && address.user().is_some_and(is_written_out) {
+        return Some("token");
+    }
+    let parameters = address.parameters();
+    parameters.iter().filter(|(_, value)| is_written_out(value)).find_map(|(name, _)| secret_name(name))
 }
 
 #[cfg(test)]
@@ -193,6 +215,7 @@ mod tests {
                     x = \"http://u@h\"\n\"sasl.password\" = \"${P}\"\nt = \"nats://${TOKEN}@h/s\"\n\
                     key = \"message-id\"\n\"ssl.key.location\" = \"/etc/key.pem\"\n\"ssl.certificate.pem\" = \"x\"\n\
                     \"sasl.username\" = \"app\"\npassword = \"\"\ny = \"nats://h:4222/s@x\"\n\
+                    p = \"postgres://u:${P}@${HOST}:${PORT}/${DB}?port=${PORT}\"\nq = \"kafka://h:${A},h:${B}\"\n\
                     z = \"postgres://h/d?sslkey=/etc/k&application_name=a:b@c\"\n\
                     emit = [{ type = \"e\", topic = \"t\", key = \"{id}\", payload = { token = \"{token}\", secret = \"none\" } }]\n\
                     sql = \"update users set password = :password\"\n";

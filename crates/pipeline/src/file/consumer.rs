@@ -23,10 +23,14 @@ pub struct ConsumerSpec {
     pub from: Origin,
     /// What makes two messages the same.
     pub key: KeyStrategy,
+    /// What made two messages the same before, where that was something else: the change is bridged.
+    pub key_was: Option<KeyStrategy>,
     /// The fields in which two messages with one key must agree; absent, their whole payloads.
     pub fingerprint: Option<Vec<String>>,
     /// Within what order is kept.
     pub order_by: Option<Template>,
+    /// Within what order was kept before, `Some(None)` for none, where that was something else.
+    pub order_by_was: Option<Option<Template>>,
     /// What counts its versions.
     pub version: Option<Template>,
     /// How long its records are kept.
@@ -125,12 +129,19 @@ pub(super) fn read(field: &Field<'_>) -> Option<ConsumerSpec> {
     let name = table.required("name").and_then(|name| {
         name.read(|text| ConsumerName::new(text).map(|_| text.to_owned()).map_err(|error| error.to_string()))
     });
-    let from = table.required("from").and_then(|from| from.read(Origin::parse));
+    let from = table.required("from").and_then(|from| from.read_address(Origin::parse));
     let key = table.field("key").map_or(Some(KeyStrategy::MessageId), |key| key.read(read_key));
+    let key_was = table.field("key_was").and_then(|key| key.read(read_key));
     let fingerprint = table.field("fingerprint");
     let fingerprint = fingerprint.map(|field| field.elements().iter().filter_map(|field| field.text()).collect());
     let template = |name| table.field(name).and_then(|field: Field<'_>| field.read(Template::parse));
     let (order_by, version) = (template("order_by"), template("version"));
+    let order_by_was = table.field("order_by_was").and_then(|field| {
+        field.read(|text| match text {
+            "none" => Ok(None),
+            text => Template::parse(text).map(Some),
+        })
+    });
     if version.is_some() && table.field("order_by").is_none() {
         table.mistake("`version` in [[consumer]] needs `order_by`: it says whose versions they are");
     }
@@ -155,8 +166,10 @@ pub(super) fn read(field: &Field<'_>) -> Option<ConsumerSpec> {
         name: name?,
         from: from?,
         key: key?,
+        key_was,
         fingerprint,
         order_by,
+        order_by_was,
         version,
         retention,
         journal,
@@ -195,7 +208,8 @@ fn choice<T: Copy>(field: &Field<'_>, choices: &[(&str, T)]) -> Option<T> {
 fn read_key(text: &str) -> Result<KeyStrategy, String> {
     match text {
         "message-id" => Ok(KeyStrategy::MessageId),
-        "content-hash" => Ok(KeyStrategy::ContentHash(Content::default())),
+        "content-hash" | "content-hash/2" => Ok(KeyStrategy::ContentHash(Content::default())),
+        "content-hash/1" => Ok(KeyStrategy::ContentHashV1(Content::default())),
         "broker-coordinate" => Ok(KeyStrategy::Coordinate),
         text if text.contains('{') => {
             Template::parse(text).map(KeyStrategy::Template).map_err(|error| error.to_string())

@@ -15,6 +15,7 @@ use std::fmt;
 use std::path::Path;
 
 use oncebox::Code;
+use oncebox::address::Address;
 use toml::de::DeTable;
 
 pub use self::consumer::{ConsumerSpec, Emit, On, RetrySpec, StartSpec};
@@ -107,7 +108,7 @@ impl fmt::Display for StoreAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(path) => write!(f, "sqlite://{path}"),
-            Self::Postgres(url) => write!(f, "postgres://{}", shown(url)),
+            Self::Postgres(url) => f.write_str(&shown(url)),
         }
     }
 }
@@ -130,8 +131,11 @@ impl StoreAt {
                 Ok(Self::Sqlite(path.to_owned()))
             };
         }
-        match text.split_once(':').map(|(scheme, _)| scheme) {
-            Some("postgres" | "postgresql") => Ok(Self::Postgres(text.to_owned())),
+        match text.trim_start().split_once(':').map(|(scheme, _)| scheme) {
+            Some("postgres" | "postgresql") => {
+                let address = Address::read(text).map_err(|error| format!("{error}; {known}"))?;
+                Ok(Self::Postgres(address.for_client()))
+            }
             Some("memory") => Err(format!("a store in memory forgets everything when the process ends; {known}")),
             Some("mysql" | "redis" | "dynamodb") => Err(format!("this store is not built yet; {known}")),
             _ => Err(format!("it is no store that is known; {known}")),
@@ -242,7 +246,7 @@ fn read(root: &Table<'_>) -> Option<Pipeline> {
 
 fn read_store(field: &Field<'_>) -> Option<StoreSpec> {
     let table = field.table("[store]")?;
-    let at = table.required("url").and_then(|url| url.read(StoreAt::parse));
+    let at = table.required("url").and_then(|url| url.read_address(StoreAt::parse));
     let schema = table.text("schema");
     let setup = table.text("setup").map(Into::into);
     if let (Some(StoreAt::Sqlite(_)), Some(_)) = (&at, &schema) {
@@ -255,7 +259,7 @@ fn read_store(field: &Field<'_>) -> Option<StoreSpec> {
 
 fn read_relay(field: &Field<'_>) -> Option<RelaySpec> {
     let table = field.table("[relay]")?;
-    let to = table.required("to").and_then(|to| to.read(Destination::parse));
+    let to = table.required("to").and_then(|to| to.read_address(Destination::parse));
     let keep_sent = table.field("keep_sent").and_then(|keep| keep.boolean()).unwrap_or(false);
     let sent_retention = table.field("sent_retention").map_or(Some(oncebox::retention::RETENTION), |field| {
         if !keep_sent {

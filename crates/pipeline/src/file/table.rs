@@ -214,7 +214,22 @@ impl<'r> Field<'r> {
 
     /// What `read` makes of the text, or its complaint.
     pub(super) fn read<T, E: std::fmt::Display>(&self, read: impl FnOnce(&str) -> Result<T, E>) -> Option<T> {
-        match read(&self.text()?) {
+        self.read_expanded(&self.text()?, read)
+    }
+
+    /// What `read` makes of an address, in which variables of the environment are parts.
+    pub(super) fn read_address<T>(&self, read: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+        match self.reader.environment.expand_address(&self.verbatim()?) {
+            Ok(text) => self.read_expanded(&text, read),
+            Err(reason) => {
+                self.mistake(reason);
+                None
+            }
+        }
+    }
+
+    fn read_expanded<T, E: std::fmt::Display>(&self, text: &str, read: impl FnOnce(&str) -> Result<T, E>) -> Option<T> {
+        match read(text) {
             Ok(value) => Some(value),
             Err(reason) => {
                 self.mistake_in_text(reason.to_string());

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use oncebox::address::Address;
 use toml::de::DeValue;
 
 use super::table::Field;
@@ -25,20 +26,18 @@ impl Endpoint {
     /// Reads an address such as `http://127.0.0.1:4318`. A complaint never holds it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let known = "write http://HOST:4318";
-        let Some(rest) = text.strip_prefix("http://") else {
-            return Err(if text.starts_with("https://") {
-                format!("TLS to a collector is not built in; run one beside it and {known}")
-            } else {
-                format!("it is no address of a collector; {known}")
-            });
-        };
-        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let is_host = |c: char| c.is_ascii_alphanumeric() || ".-_:[]".contains(c);
-        if host.is_empty() || !host.chars().all(is_host) {
+        let address = Address::read(text).map_err(|error| format!("{error}; {known}"))?;
+        match address.scheme() {
+            "http" => {}
+            "https" => return Err(format!("TLS to a collector is not built in; run one beside it and {known}")),
+            _ => return Err(format!("it is no address of a collector; {known}")),
+        }
+        let [host] = address.hosts() else { return Err(format!("it names no host, or several; {known}")) };
+        if address.user().is_some() || !address.parameters().is_empty() || host.name.contains('%') {
             return Err(format!("it has no plain host and port; {known}, without user and password"));
         }
-        match path.trim_end_matches('/') {
-            "" | "v1/traces" => Ok(Self(host.to_owned())),
+        match address.path().trim_end_matches('/') {
+            "" | "v1/traces" => Ok(Self(host.to_string())),
             _ => Err(format!("it has a path that is not /v1/traces; {known}")),
         }
     }
@@ -72,7 +71,7 @@ pub(super) fn read(field: &Field<'_>) -> Option<TracesSpec> {
 /// In a build that can send traces, or in one that cannot.
 fn read_in(field: &Field<'_>, can_send: bool) -> Option<TracesSpec> {
     let table = field.table("[traces]")?;
-    let endpoint = table.required("endpoint").and_then(|endpoint| endpoint.read(Endpoint::parse));
+    let endpoint = table.required("endpoint").and_then(|endpoint| endpoint.read_address(Endpoint::parse));
     let ratio = table.field("ratio").map_or(Some(1.0), |ratio| read_ratio(&ratio));
     table.finish();
     if !can_send {

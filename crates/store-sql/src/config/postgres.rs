@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncebox_core::address::Address;
 use oncebox_core::error::{StoreError, StoreErrorKind};
 use oncebox_core::time::Clock;
 use sqlx::postgres::PgConnectOptions;
@@ -135,24 +136,24 @@ fn wrong(why: impl Into<String>) -> StoreError {
 
 /// Reads a URL. No part of a URL that could not be read is shown, because nobody knows which part that is.
 fn parse(url: &str) -> Result<PgConnectOptions, StoreError> {
-    let form = "its URL is not of the form postgres://user:password@host:port/database; \
-                write special characters in the password as %XX";
-    if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+    let form = "its URL is not of the form postgres://user:password@host:port/database";
+    let address = Address::read(url).map_err(|why| wrong(format!("{form}: {why}")))?;
+    if !["postgres", "postgresql"].contains(&address.scheme()) || address.hosts().len() > 1 {
         return Err(wrong(form));
     }
-    let query = url.split_once('?').map_or("", |(_, query)| query);
-    for name in query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split('=').next().unwrap_or_default())
-    {
-        if !PARAMETERS.contains(&name) && !name.starts_with("options[") {
-            let shown = if name.len() <= 40 && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b == b'-') {
-                name
-            } else {
-                "…"
-            };
+    for (name, _) in address.parameters() {
+        if !PARAMETERS.contains(&name.as_str()) && !name.starts_with("options[") {
+            let is_plain = name.len() <= 40 && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b == b'-');
+            let shown = if is_plain { name.as_str() } else { "…" };
             return Err(wrong(format!("its URL has a parameter that is not known: {shown}")));
         }
     }
-    let options = PgConnectOptions::from_str(url).map_err(|_| wrong(form))?;
+    let mut options = PgConnectOptions::from_str(&address.for_client()).map_err(|_| wrong(form))?;
+    // The driver's parser takes a database called `.` for a step in a path.
+    let database = address.path().trim_start_matches('/');
+    if !database.is_empty() && !address.parameters().iter().any(|(name, _)| name == "dbname") {
+        options = options.database(&Address::name(database).map_err(|why| wrong(format!("{form}: {why}")))?);
+    }
     let named = options.get_application_name().is_some();
     Ok(if named { options } else { options.application_name("oncebox") })
 }
@@ -169,6 +170,8 @@ fn place(options: &PgConnectOptions) -> String {
 
 #[cfg(test)]
 mod tests {
+    use sqlx::ConnectOptions as _;
+
     use super::*;
 
     #[test]
@@ -202,6 +205,8 @@ mod tests {
             "postgres://u@h/d?pasword=CANARY",
             "postgres://u@h/d?sslmode=CANARY",
             "postgres://u:CANARY@h/d?CANARY%20=1",
+            "postgres://u:12/CANARY@h/d",
+            "postgres://u:CANARY@a,b/d",
         ];
         for url in urls {
             let error = parse(url).unwrap_err();
@@ -210,5 +215,25 @@ mod tests {
             assert!(!shown.contains("CANARY") && std::error::Error::source(&error).is_none(), "{shown}");
         }
         assert!(parse("postgres://u@h/d?pasword=x").unwrap_err().to_string().contains("pasword"));
+    }
+
+    #[test]
+    fn every_printable_character_of_a_secret_reaches_the_driver() {
+        let printable: String = (' '..='~').chain("é日\u{1f980}\n".chars()).collect();
+        let each = printable.chars().map(String::from);
+        for secret in each.chain([printable.clone()]) {
+            let part = oncebox_core::address::encode(&secret);
+            let urls = [
+                format!("postgres://{part}:{part}@h/{part}"),
+                format!("postgres://h/?user={part}&password={part}&dbname={part}"),
+            ];
+            for url in urls {
+                let options = parse(&url).unwrap();
+                assert_eq!((options.get_username(), options.get_database()), (secret.as_str(), Some(secret.as_str())));
+                // The driver tells the password in no other way; the user it does not encode.
+                let told = options.username("u").database("d").to_url_lossy();
+                assert_eq!(Address::read(told.as_str()).unwrap().password(), Some(secret.as_str()));
+            }
+        }
     }
 }

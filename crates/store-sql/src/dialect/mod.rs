@@ -9,9 +9,15 @@
 //! Everything else is written once, over [`Dialect`].
 
 #[cfg(feature = "postgres")]
+mod doubt;
+#[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "sqlite")]
+mod same_file;
+#[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(feature = "postgres")]
+mod standby;
 
 use std::fmt;
 use std::future::Future;
@@ -105,4 +111,10 @@ pub trait Dialect: fmt::Debug + Send + Sync + Sized + 'static {
 
     #[doc(hidden)]
     fn resolve(&self, doubt: &Self::Doubt) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// What commits of this process wait for beyond the database itself.
+    #[doc(hidden)]
+    fn commits_wait_for(&self) -> Option<String> {
+        None
+    }
 }

@@ -15,14 +15,15 @@ use std::time::Duration;
 
 use oncebox_core::error::{StoreError, StoreErrorKind};
 use oncebox_core::planted;
-use oncebox_core::store::{Ended, StoreCapabilities};
-use sqlx::postgres::{PgConnectOptions, PgDatabaseError, PgSeverity, PgTransactionManager};
-use sqlx::{AssertSqlSafe, ConnectOptions, PgConnection, SqlSafeStr, SqlStr};
+use oncebox_core::store::{DriverError, Ended, StoreCapabilities};
+use sqlx::postgres::{PgConnectOptions, PgDatabaseError, PgRow, PgSeverity, PgTransactionManager};
+use sqlx::{AssertSqlSafe, ConnectOptions, PgConnection, Row as _, SqlSafeStr, SqlStr, raw_sql};
 use sqlx_core::transaction::TransactionManager;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout};
 
 use super::Dialect;
+use super::standby::Waits;
 use crate::connection::{Call, Connection};
 use crate::counter_queries::{CounterQueries, DepthQueries};
 use crate::error::{ours, read};
@@ -41,8 +42,6 @@ const VERSION_MIN: i64 = 130_000;
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// How long we wait, beyond the server's own limits, for an answer that it should have given.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long [`Dialect::resolve`] waits for a backend to end.
-const RESOLVE_MAX: Duration = Duration::from_secs(30);
 
 /// PostgreSQL 13 or newer.
 pub struct PostgresDialect {
@@ -51,10 +50,14 @@ pub struct PostgresDialect {
     schema: Identifier,
     timeouts: Timeouts,
     durable: AtomicBool,
-    probe: Query,
+    pub(super) probe: Query,
     seal: Query,
-    terminate: Query,
-    lives: Query,
+    pub(super) terminate: Query,
+    pub(super) lives: Query,
+    pub(super) standby: Query,
+    pub(super) witness: Query,
+    pub(super) followed: Query,
+    pub(super) waits: Waits,
 }
 
 /// Limits that the server enforces on each session.
@@ -82,8 +85,8 @@ pub struct PostgresOpen {
 /// One server process. Its pid alone proves little: after it ended, another may have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backend {
-    pid: i32,
-    started_micros: i64,
+    pub(super) pid: i32,
+    pub(super) started_micros: i64,
 }
 
 impl PostgresDialect {
@@ -99,6 +102,10 @@ impl PostgresDialect {
             seal: query(include_str!("../queries/postgres/session/seal.sql")),
             terminate: query(include_str!("../queries/postgres/session/terminate.sql")),
             lives: query(include_str!("../queries/postgres/session/lives.sql")),
+            standby: query(include_str!("../queries/postgres/session/standby.sql")),
+            witness: query(include_str!("../queries/postgres/session/witness.sql")),
+            followed: query(include_str!("../queries/postgres/session/followed.sql")),
+            waits: Waits::default(),
         }
     }
 
@@ -110,15 +117,21 @@ impl PostgresDialect {
     async fn greet(&self, mut connection: PgConnection) -> Result<PostgresIdle, StoreError> {
         let millis = |duration: Duration| duration.as_millis().clamp(1, i32::MAX as u128);
         let limits = format!(
-            "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; {PREPARE_SEAL}",
+            "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; {}",
             millis(self.timeouts.statement),
             millis(self.timeouts.idle_in_transaction),
+            prepare_seal(),
         );
         let failed = |error| ours(self.attempted_connect(), error);
         connection.script(AssertSqlSafe(limits).into_sql_str()).await.map_err(failed)?;
         let rows = connection.fetch(Call::new("greet the server", &self.probe)).await.map_err(failed)?;
         let Some(mut row) = rows.into_iter().next() else { return Err(self.refused("it does not say who it is")) };
-        let backend = Backend { pid: row.int()?, started_micros: row.int()? };
+        let (pid, started_micros) = (row.int()?, row.int_or_null()?);
+        let started_micros = match started_micros {
+            Some(started_micros) => started_micros,
+            None => self.started(&mut connection).await?,
+        };
+        let backend = Backend { pid, started_micros };
         let (synchronous_commit, fsync, standby) = (row.text()?, row.text()?, row.int::<i64>()?);
         let version: i64 = row.int()?;
         if version < VERSION_MIN {
@@ -146,26 +159,57 @@ impl PostgresDialect {
     }
 }
 
+/// COMMIT is where deferred constraints and triggers of the application speak: with a code of their own, they are no trouble
+/// of the server's, and one of the messages may be to blame.
+fn refused_commit(error: sqlx::Error) -> StoreError {
+    let DriverError { kind, reason, .. } = read(&error);
+    match kind {
+        StoreErrorKind::Troubled => StoreError::new(kind, "commit", reason).with_source(error),
+        _ => ours("commit", error),
+    }
+}
+
+/// What the seal answers where the commit waits for a standby.
+const WAITS: i32 = 2;
+
 /// What a failed seal quotes, in front of what it found.
 const SEAL: &str = "oncebox seal ";
 
 /// The seal itself, prepared once for each connection because planning it takes longer than running it. The cast fails if
 /// the mark or the durability is another one, and quotes both; in an aborted transaction any statement fails, where COMMIT
 /// alone would report success.
-const PREPARE_SEAL: &str = "PREPARE oncebox_seal (text, text) AS SELECT \
-    CASE WHEN current_setting('oncebox.transaction', true) = $1 AND current_setting('synchronous_commit') = $2 THEN 1 \
-    ELSE CAST('oncebox seal ' || coalesce(current_setting('oncebox.transaction', true), '') || ' ' \
-        || current_setting('synchronous_commit') AS int2) END";
+///
+/// Where commits wait for a standby it writes to the log, if only a word: a commit that wrote nothing waits for nothing, and
+/// what its transaction has found may be the commit of another one whose wait was cut short.
+fn prepare_seal() -> String {
+    let unwritten = if planted::is("resolved-unwritten") { "true" } else { "false" };
+    format!(
+        "PREPARE oncebox_seal (text, text) AS SELECT CASE \
+         WHEN current_setting('oncebox.transaction', true) IS DISTINCT FROM $1 \
+            OR current_setting('synchronous_commit') <> $2 \
+         THEN CAST('oncebox seal ' || coalesce(current_setting('oncebox.transaction', true), '') || ' ' \
+            || current_setting('synchronous_commit') AS int2) \
+         WHEN {unwritten} OR current_setting('synchronous_standby_names') = '' \
+            OR current_setting('synchronous_commit') IN ('local', 'off') THEN 0 \
+         WHEN pg_logical_emit_message(true, 'oncebox', '') IS NULL THEN 0 ELSE {WAITS} END; \
+         PREPARE oncebox_prepared AS SELECT 1"
+    )
+}
 
 impl PostgresIdle {
+    /// The connection, for other uses.
+    pub(super) fn into_connection(self) -> PgConnection {
+        self.connection
+    }
+
     /// BEGIN, and the settings that end with the transaction, the next mark among them.
     fn next_begin(&mut self, before: &str, lock_wait: Duration) -> SqlStr {
         self.transactions += 1;
         // Zero would mean no limit at all.
         let lock_wait = lock_wait.as_millis().clamp(1, i32::MAX as u128);
         let statement = format!(
-            "{before}BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock_wait}; \
-             SET LOCAL oncebox.transaction = '{}'",
+            "{before}BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {lock_wait}; \
+             SET LOCAL oncebox.transaction = '{0}'; SET oncebox.begun = '{0}'",
             self.transactions
         );
         AssertSqlSafe(statement).into_sql_str()
@@ -181,6 +225,18 @@ impl PostgresIdle {
         AssertSqlSafe(statement).into_sql_str()
     }
 
+    /// Rolls back what is open, and fails if the transaction that was begun has been committed: a setting that is not local
+    /// is undone with it, and stays otherwise. A connection that is gone can't tell.
+    async fn rolls_back(&mut self) -> Result<(), StoreError> {
+        let look = raw_sql("ROLLBACK; SELECT current_setting('oncebox.begun', true)");
+        let Ok(rows) = look.fetch_all(&mut self.connection).await else { return Ok(()) };
+        let begun = rows.first().and_then(|row| row.try_get::<Option<String>, _>(0).ok().flatten());
+        if begun == Some(self.transactions.to_string()) {
+            return Err(breached());
+        }
+        Ok(())
+    }
+
     /// What the seal found, if it is the seal that failed.
     fn broken_seal(&self, error: &sqlx::Error) -> Option<StoreError> {
         let message = error.as_database_error()?.message();
@@ -193,8 +249,7 @@ impl PostgresIdle {
     fn judge(&self, mark: &str, durability: &str) -> Result<(), StoreError> {
         let Self { transactions, synchronous_commit, .. } = self;
         if mark != transactions.to_string() {
-            let why = "the transaction that claimed has ended; the handler ran COMMIT or ROLLBACK itself";
-            return Err(StoreError::new(StoreErrorKind::Breached, "commit", why));
+            return Err(breached());
         }
         if durability != *synchronous_commit {
             let why = format!("the handler changed synchronous_commit from {synchronous_commit} to {durability}");
@@ -202,6 +257,11 @@ impl PostgresIdle {
         }
         Ok(())
     }
+}
+
+fn breached() -> StoreError {
+    let why = "the transaction that claimed has ended; the handler ran COMMIT or ROLLBACK itself";
+    StoreError::new(StoreErrorKind::Breached, "commit", why)
 }
 
 fn lost(why: impl Into<String>) -> StoreError {
@@ -216,6 +276,11 @@ fn depth(connection: &PgConnection) -> usize {
 fn is_plain_error(error: &sqlx::Error) -> bool {
     let database = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
     database.is_some_and(|error| error.severity() == PgSeverity::Error)
+}
+
+/// Whether the seal has found that the commit waits for a standby.
+fn is_synchronous(sealed: &[PgRow]) -> bool {
+    sealed.first().and_then(|row| row.try_get::<i32, _>(0).ok()) == Some(WAITS)
 }
 
 fn no_answer(attempted: impl Into<String>) -> StoreError {
@@ -250,6 +315,8 @@ impl Dialect for PostgresDialect {
         Migration { version: 10, name: "archive", sql: include_str!("../migrations/postgres/0010_archive.sql") },
         Migration { version: 11, name: "journal", sql: include_str!("../migrations/postgres/0011_journal.sql") },
         Migration { version: 12, name: "depths", sql: include_str!("../migrations/postgres/0012_depths.sql") },
+        Migration { version: 13, name: "identity", sql: include_str!("../migrations/postgres/0013_identity.sql") },
+        Migration { version: 14, name: "given up", sql: include_str!("../migrations/postgres/0014_given_up.sql") },
     ];
 
     fn place(&self) -> &str {
@@ -327,7 +394,8 @@ impl Dialect for PostgresDialect {
         }
         match timeout(GRACE, self.look(open)).await {
             Ok(Err(error)) if error.kind() == StoreErrorKind::Breached => Err(error),
-            // Aborted is inside, and a connection that is gone took its transaction along.
+            // What is aborted may be another one, that began where the handler ended ours.
+            Ok(Err(_)) => timeout(GRACE, open.idle.rolls_back()).await.unwrap_or(Ok(())),
             _ => Ok(()),
         }
     }
@@ -337,18 +405,23 @@ impl Dialect for PostgresDialect {
             return Ended::RolledBack { session: None, error };
         }
         let statement = open.idle.sealed_commit();
-        match timeout(self.patience(), open.idle.connection.script(statement)).await {
-            Ok(Ok(())) => Ended::Committed(open.idle),
-            Ok(Err(error)) if is_plain_error(&error) => {
-                let error = open.idle.broken_seal(&error).unwrap_or_else(|| ours("commit", error));
+        let (backend, begun) = (open.idle.backend, Instant::now());
+        match self.answer_of(backend, raw_sql(statement).fetch_all(&mut open.idle.connection)).await {
+            Some(Ok(rows)) if !is_synchronous(&rows) => Ended::Committed(open.idle),
+            Some(Ok(_)) => match self.confirm(backend, begun.elapsed(), &mut open.idle.connection).await {
+                Ok(()) => Ended::Committed(open.idle),
+                Err(error) => Ended::Unknown { doubt: backend, error },
+            },
+            Some(Err(error)) if is_plain_error(&error) => {
+                let error = open.idle.broken_seal(&error).unwrap_or_else(|| refused_commit(error));
                 Ended::RolledBack { session: self.rollback(open).await, error }
             }
-            Ok(Err(error)) => {
+            Some(Err(error)) => {
                 let reason = format!("the answer was lost; {}", read(&error).reason);
                 let error = StoreError::new(StoreErrorKind::Unavailable, "commit", reason).with_source(error);
-                Ended::Unknown { doubt: open.idle.backend, error }
+                Ended::Unknown { doubt: backend, error }
             }
-            Err(_) => Ended::Unknown { doubt: open.idle.backend, error: no_answer("commit") },
+            None => Ended::Unknown { doubt: backend, error: no_answer("commit") },
         }
     }
 
@@ -356,7 +429,9 @@ impl Dialect for PostgresDialect {
         if depth(&open.idle.connection) != 1 {
             return None;
         }
-        let done = timeout(GRACE, open.idle.connection.script(SqlStr::from_static("ROLLBACK"))).await;
+        // A session that has lost its prepared statements fails from now on, whatever it runs.
+        let rollback = open.idle.connection.script(SqlStr::from_static("ROLLBACK; EXECUTE oncebox_prepared"));
+        let done = timeout(GRACE, rollback).await;
         matches!(done, Ok(Ok(()))).then_some(open.idle)
     }
 
@@ -364,25 +439,12 @@ impl Dialect for PostgresDialect {
         open.idle.backend
     }
 
-    /// Ends the backend and waits until it is gone: what it has not committed by then, it never will.
     async fn resolve(&self, backend: &Backend) -> Result<(), StoreError> {
-        let mut connection = self.connect().await?.connection;
-        let attempted = "end the server process of an unknown transaction";
-        let call = |query| Call::new(attempted, query).value(backend.pid).value(backend.started_micros);
-        call(&self.terminate).fetch(&mut connection).await?;
-        let deadline = Instant::now() + RESOLVE_MAX;
-        let mut pause = Duration::from_millis(5);
-        loop {
-            if call(&self.lives).fetch(&mut connection).await?.is_empty() {
-                return Ok(());
-            }
-            if Instant::now() >= deadline {
-                let why = "it does not end; this user may lack the privilege to see or to end it (pg_signal_backend)";
-                return Err(StoreError::new(StoreErrorKind::Unavailable, attempted, why));
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_millis(250));
-        }
+        self.end(*backend).await
+    }
+
+    fn commits_wait_for(&self) -> Option<String> {
+        self.waits.what()
     }
 
     fn queries(&self) -> Queries {
@@ -399,6 +461,7 @@ impl Dialect for PostgresDialect {
                 reclaim: query(include_str!("../queries/postgres/inbox/reclaim.sql")),
                 unclaim: query(include_str!("../queries/postgres/inbox/unclaim.sql")),
                 alive: query(include_str!("../queries/postgres/inbox/alive.sql")),
+                witness: Some(self.witness.clone()),
             },
             queue: QueueQueries {
                 enqueue: query(include_str!("../queries/postgres/queue/enqueue.sql")),
@@ -427,6 +490,8 @@ impl Dialect for PostgresDialect {
             },
             parked: ParkedQueries {
                 park: query(include_str!("../queries/postgres/parked/park.sql")),
+                own: query(include_str!("../queries/postgres/parked/own.sql")),
+                keys: query(include_str!("../queries/postgres/parked/keys.sql")),
                 is_blocked: query(include_str!("../queries/postgres/parked/is_blocked.sql")),
                 count_blocking: query(include_str!("../queries/postgres/parked/count_blocking.sql")),
                 pick: query(include_str!("../queries/postgres/parked/pick.sql")),
@@ -462,6 +527,9 @@ impl Dialect for PostgresDialect {
                 add_queue: query(include_str!("../queries/postgres/names/add_queue.sql")),
                 find_queue: query(include_str!("../queries/postgres/names/find_queue.sql")),
                 set_queue_lanes: query(include_str!("../queries/postgres/names/set_queue_lanes.sql")),
+                read_identity: query(include_str!("../queries/postgres/names/read_identity.sql")),
+                lock_identity: query(include_str!("../queries/postgres/names/lock_identity.sql")),
+                set_identity: query(include_str!("../queries/postgres/names/set_identity.sql")),
             },
             schema: SchemaQueries {
                 lock: Some(query(include_str!("../queries/postgres/schema/lock.sql"))),

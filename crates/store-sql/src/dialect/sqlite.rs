@@ -19,6 +19,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::{Instant, timeout};
 
 use super::Dialect;
+use super::same_file::SameFile;
 use crate::connection::Call;
 use crate::counter_queries::{CounterQueries, DepthQueries};
 use crate::error::{ours, read};
@@ -49,6 +50,8 @@ pub struct SqliteDialect {
     /// Empty while a transaction has the writer, and after one was dropped with it.
     writer: Arc<Mutex<Option<Writer>>>,
     version: Query,
+    file: SameFile,
+    looks_only: bool,
 }
 
 /// A claim to the one writer, when its turn comes.
@@ -103,7 +106,12 @@ impl SqliteDialect {
         let version = Query::new(include_str!("../queries/sqlite/session/version.sql"), "");
         // IMMEDIATE: a transaction that turns into a writer halfway is refused at once, whatever the timeout.
         let begin = if looks_only { "BEGIN DEFERRED" } else { "BEGIN IMMEDIATE" };
-        Self { options, place, busy_timeout, durable, begin, writer: Arc::default(), version }
+        let (writer, file) = (Arc::default(), SameFile::new(options.get_filename()));
+        Self { options, place, busy_timeout, durable, begin, writer, version, file, looks_only }
+    }
+
+    fn with_place(&self, (kind, why): (StoreErrorKind, &str)) -> StoreError {
+        StoreError::new(kind, format!("write to {}", self.place), why)
     }
 
     fn attempted_open(&self) -> String {
@@ -133,6 +141,16 @@ impl SqliteDialect {
             let least = VERSION_MIN.map(|part| part.to_string()).join(".");
             let why = format!("its library is SQLite {version}; {least} or newer is needed");
             return Err(StoreError::new(StoreErrorKind::Configuration, self.attempted_open(), why));
+        }
+        self.file.opened().map_err(|error| self.with_place(error))?;
+        if !self.looks_only {
+            // SQLite opens what it may not write for reading, says nothing, and lets a write transaction begin.
+            let trial = SqlStr::from_static("BEGIN IMMEDIATE; CREATE TABLE oncebox_trial (x); ROLLBACK");
+            match crate::connection::Connection::script(&mut connection, trial).await.map_err(failed) {
+                // Another process writes it right now, so it can be written.
+                Err(error) if error.kind() == StoreErrorKind::Contended => {}
+                answer => answer?,
+            }
         }
         let watch = Arc::new(Watch::default());
         let mut handle = connection.lock_handle().await.map_err(failed)?;
@@ -201,6 +219,8 @@ impl Dialect for SqliteDialect {
         Migration { version: 10, name: "archive", sql: include_str!("../migrations/sqlite/0010_archive.sql") },
         Migration { version: 11, name: "journal", sql: include_str!("../migrations/sqlite/0011_journal.sql") },
         Migration { version: 12, name: "depths", sql: include_str!("../migrations/sqlite/0012_depths.sql") },
+        Migration { version: 13, name: "identity", sql: include_str!("../migrations/sqlite/0013_identity.sql") },
+        Migration { version: 14, name: "given up", sql: include_str!("../migrations/sqlite/0014_given_up.sql") },
     ];
 
     fn place(&self) -> &str {
@@ -239,6 +259,7 @@ impl Dialect for SqliteDialect {
             let why = "other transactions of this process hold the database";
             return Err(StoreError::new(StoreErrorKind::Contended, attempted, why));
         };
+        self.file.check().map_err(|error| self.with_place(error))?;
         let mut writer = match place.take() {
             Some(writer) => writer,
             None => self.open().await?,
@@ -301,6 +322,10 @@ impl Dialect for SqliteDialect {
         let error = match answer {
             // The hook has seen this very COMMIT, so there was one.
             Ok(()) if unsealed || watch.commits.load(Ordering::Acquire) == commits_before + 1 => {
+                // What was written into a file that is no longer the one of that name is gone with the next start.
+                if let Err(other) = self.file.check() {
+                    return Ended::Unknown { doubt: SqliteDoubt, error: self.with_place(other) };
+                }
                 return Ended::Committed(open.give_back());
             }
             Ok(()) => return rolled_back(lost("the transaction was gone before its COMMIT")),
@@ -356,6 +381,7 @@ impl Dialect for SqliteDialect {
                 reclaim: query(include_str!("../queries/sqlite/inbox/reclaim.sql")),
                 unclaim: query(include_str!("../queries/sqlite/inbox/unclaim.sql")),
                 alive: query(include_str!("../queries/sqlite/inbox/alive.sql")),
+                witness: None,
             },
             queue: QueueQueries {
                 enqueue: query(include_str!("../queries/sqlite/queue/enqueue.sql")),
@@ -384,6 +410,8 @@ impl Dialect for SqliteDialect {
             },
             parked: ParkedQueries {
                 park: query(include_str!("../queries/sqlite/parked/park.sql")),
+                own: query(include_str!("../queries/sqlite/parked/own.sql")),
+                keys: query(include_str!("../queries/sqlite/parked/keys.sql")),
                 is_blocked: query(include_str!("../queries/sqlite/parked/is_blocked.sql")),
                 count_blocking: query(include_str!("../queries/sqlite/parked/count_blocking.sql")),
                 pick: query(include_str!("../queries/sqlite/parked/pick.sql")),
@@ -420,6 +448,9 @@ impl Dialect for SqliteDialect {
                 add_queue: query(include_str!("../queries/sqlite/names/add_queue.sql")),
                 find_queue: query(include_str!("../queries/sqlite/names/find_queue.sql")),
                 set_queue_lanes: query(include_str!("../queries/sqlite/names/set_queue_lanes.sql")),
+                read_identity: query(include_str!("../queries/sqlite/names/read_identity.sql")),
+                lock_identity: query(include_str!("../queries/sqlite/names/lock_identity.sql")),
+                set_identity: query(include_str!("../queries/sqlite/names/set_identity.sql")),
             },
             schema: SchemaQueries {
                 lock: None,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use oncebox_core::archive::{ArchiveSize, Archived, Archives};
 use oncebox_core::audit::{Action, AuditEntry, Audits};
 use oncebox_core::horizon::{Consumers, Expired, Expiry, KnownConsumer, OldRecords, SweepReceived};
+use oncebox_core::identity::Binding;
 use oncebox_core::parked::{LeasedPark, Park};
 use oncebox_core::quarantine::{CauseCount, ParkedRow, Quarantine, QuarantineStore, Remembered, Superseded};
 use oncebox_core::replay::{Hold, OnTheirWay, Replay, ReplayId, ReplaySpec, Replays};
@@ -108,6 +109,14 @@ impl<S: Store<Tx: Consumers>> Consumers for FaultyTx<S> {
         on_transaction!(self, "horizon", self.inner.horizon(consumer))
     }
 
+    async fn binding(&mut self, consumer: ConsumerId, to_change: bool) -> Result<Option<Binding>, StoreError> {
+        on_transaction!(self, "binding", self.inner.binding(consumer, to_change))
+    }
+
+    async fn set_binding(&mut self, consumer: ConsumerId, binding: &Binding) -> Result<(), StoreError> {
+        on_transaction!(self, "set-binding", self.inner.set_binding(consumer, binding))
+    }
+
     async fn store_time(&mut self) -> Result<Timestamp, StoreError> {
         on_transaction!(self, "store-time", self.inner.store_time())
     }
@@ -118,6 +127,10 @@ impl<S: Store<Tx: Consumers>> Consumers for FaultyTx<S> {
 
     async fn old_records(&mut self, consumer: ConsumerId, older_than: Timestamp) -> Result<OldRecords, StoreError> {
         on_transaction!(self, "old-records", self.inner.old_records(consumer, older_than))
+    }
+
+    async fn has_records(&mut self, consumer: ConsumerId) -> Result<bool, StoreError> {
+        on_transaction!(self, "has-records", self.inner.has_records(consumer))
     }
 
     async fn sweep_received(&mut self, sweep: SweepReceived<'_>) -> Result<u64, StoreError> {

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::future::Future;
 use std::time::Duration;
 
+use oncebox_core::identity::{Bound, Offer};
 use oncebox_core::store::{DriverError, StoreCapabilities};
 use oncebox_core::{
     Claim, ClaimRequest, ConsumerId, ConsumerName, Ended, Inbox, Key, Outcome, Session, Store, StoreError,
@@ -97,6 +98,11 @@ impl<S: Store> Store for Faulty<S> {
         with_fault("consumer", fault, || self.inner.consumer(name)).await
     }
 
+    async fn bind(&self, name: &ConsumerName, offer: &Offer) -> Result<Bound, StoreError> {
+        let fault = self.plan.next("bind").await;
+        with_fault("bind", fault, || self.inner.bind(name, offer)).await
+    }
+
     fn resolve(&self, doubt: &FaultyDoubt<S>) -> impl Future<Output = Result<(), StoreError>> + Send {
         // Made here and awaited below, because a doubt need not be `Sync` and can't be kept across an await.
         let mut inner = [(); 2].map(|()| doubt.inner.as_ref().map(|inner| self.inner.resolve(inner))).into_iter();
@@ -118,6 +124,10 @@ impl<S: Store> Store for Faulty<S> {
             })
             .await
         }
+    }
+
+    fn commits_wait_for(&self) -> Option<String> {
+        self.inner.commits_wait_for()
     }
 
     fn read_error(&self, error: &(dyn Error + 'static)) -> Option<DriverError> {

@@ -14,8 +14,8 @@ mod plan;
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -40,10 +40,16 @@ pub struct Proxy {
 }
 
 struct Shared {
-    upstream: SocketAddr,
+    upstream: Mutex<SocketAddr>,
     /// Changed by the test and used up by connections, which also wait on it for faults to end.
     plan: watch::Sender<Plan>,
     cuts: AtomicU64,
+}
+
+impl Shared {
+    fn upstream(&self) -> MutexGuard<'_, SocketAddr> {
+        self.upstream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Why a connection is not carried any further.
@@ -58,10 +64,19 @@ impl Proxy {
     pub async fn start(upstream: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let addr = listener.local_addr()?;
-        let shared = Arc::new(Shared { upstream, plan: watch::Sender::new(Plan::default()), cuts: AtomicU64::new(0) });
+        let shared = Arc::new(Shared {
+            upstream: Mutex::new(upstream),
+            plan: watch::Sender::new(Plan::default()),
+            cuts: AtomicU64::new(0),
+        });
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, Arc::clone(&shared)));
         Ok(Self { addr, shared, _tasks: tasks })
+    }
+
+    /// Forwards connections to come to another server, as a failover does. Those that are open stay where they are.
+    pub fn redirect(&self, upstream: SocketAddr) {
+        *self.shared.upstream() = upstream;
     }
 
     /// Where clients connect to.
@@ -138,7 +153,8 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 
 /// Carries one connection to its end. Errors end it as a close does: the other side gets to see that much.
 async fn carry(mut client: TcpStream, shared: Arc<Shared>) {
-    let Ok(mut server) = TcpStream::connect(shared.upstream).await else { return };
+    let to = *shared.upstream();
+    let Ok(mut server) = TcpStream::connect(to).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let end = {
         let (from_client, to_client) = client.split();
@@ -210,7 +226,7 @@ async fn forward(
 
 impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let upstream = self.shared.upstream;
+        let upstream = *self.shared.upstream();
         f.debug_struct("Proxy").field("addr", &self.addr).field("upstream", &upstream).finish_non_exhaustive()
     }
 }

@@ -75,7 +75,7 @@ fn waiting(waits: Waits) -> DeliveryEnd {
     match waits {
         Waits::Turn => DeliveryEnd::Behind,
         Waits::Gap(_) => DeliveryEnd::Gap,
-        Waits::Person => DeliveryEnd::Dead,
+        Waits::Person | Waits::Missing => DeliveryEnd::Dead,
         _ => DeliveryEnd::Parked,
     }
 }

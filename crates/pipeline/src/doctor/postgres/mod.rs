@@ -34,6 +34,7 @@ pub(super) async fn examine(url: &str, spec: &StoreSpec, found: &mut Vec<Finding
         }
     };
     found.extend(store::skew(SystemClock.now(), theirs));
+    found.extend(store::unwritable(&opened).await);
     let Ok(seen) = seen else {
         found.push(Finding::new(
             "store.unseen",

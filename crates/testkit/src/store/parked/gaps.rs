@@ -97,6 +97,33 @@ pub async fn a_row_in_hand_is_not_woken<F: StoreFixture<Store: ParkStore>>(setup
     end(store, &receipts(&leased)).await.expect("it is in hand");
 }
 
+/// It is dead and counted as no gap; what has a row of its order key is not behind it; and it is woken if the gap closes.
+pub async fn what_gave_up_a_gap_holds_nobody_up<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let billing = consumer(store, "billing").await;
+    add(store, &[in_order(billing, "a", "a2", Waits::Gap(Duration::ZERO))]).await;
+    let receipt = lease(store, billing).await.remove(0).receipt;
+    put_back(store, receipt, verdict(Waits::Missing, 0)).await.expect("it is in hand");
+    add(store, &[in_order(billing, "a", "a3", Waits::Missing), in_order(billing, "b", "b2", Waits::Missing)]).await;
+    assert!(lease(store, billing).await.is_empty(), "they are dead");
+    assert_eq!(count(store, billing, "a").await, 0);
+    add(store, &[in_order(billing, "a", "a1", NOW)]).await;
+    let mut tx = begin(store).await;
+    assert_eq!(tx.is_blocked(billing, &["a"]).await.expect("order keys can be looked at"), [true], "by a1");
+    tx.rollback().await;
+    let first = lease(store, billing).await;
+    assert_eq!(texts(&first), ["a1"]);
+    end(store, &receipts(&first)).await.expect("it is in hand");
+    let mut tx = begin(store).await;
+    assert_eq!(tx.is_blocked(billing, &["a"]).await.expect("order keys can be looked at"), [false]);
+    tx.rollback().await;
+    wake(store, billing, &["a"]).await;
+    assert_eq!(count(store, billing, "a").await, 2, "they wait again");
+    let mut woken = texts(&lease(store, billing).await);
+    woken.sort();
+    assert_eq!(woken, ["a2", "a3"]);
+}
+
 /// Keys of any length and content are told apart.
 pub async fn long_and_hostile_order_keys_wake_only_themselves<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
     let store = &setup.store;

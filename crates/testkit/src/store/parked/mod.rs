@@ -72,6 +72,7 @@ macro_rules! parked_suite {
             a_row_that_turns_to_a_gap_lets_the_next_go,
             an_order_key_is_blocked_while_a_row_of_it_is_there,
             a_claim_hides_no_blocked_order_key,
+            a_claim_that_waited_sees_what_was_parked_meanwhile,
             what_blocks_an_order_key_is_counted,
             long_and_hostile_order_keys_block_only_themselves,
             an_order_key_blocks_in_its_consumer_only,
@@ -94,6 +95,8 @@ macro_rules! parked_suite {
             a_second_reclaim_waits_and_learns_that_the_first_committed,
             a_second_reclaim_waits_and_succeeds_if_the_first_rolled_back,
             reclaims_in_opposite_order_both_end,
+            a_row_that_was_there_before_its_record_owns_it,
+            a_row_whose_record_says_parked_is_not_ended,
 
             starts_are_counted_over_transactions,
             a_start_that_rolled_back_is_not_counted,
@@ -107,6 +110,7 @@ macro_rules! parked_suite {
             rows_that_wait_for_a_gap_are_woken,
             a_wake_that_rolled_back_wakes_nobody,
             a_row_in_hand_is_not_woken,
+            what_gave_up_a_gap_holds_nobody_up,
             long_and_hostile_order_keys_wake_only_themselves,
             leases_that_nobody_gave_back_are_counted,
         ] }

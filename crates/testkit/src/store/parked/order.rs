@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use oncebox_core::parked::{Park, ParkLease, ParkStore, Parking, Waits};
-use oncebox_core::{ConsumerId, Inbox, Transaction};
+use oncebox_core::{Claim, ConsumerId, Inbox, Outcome, OutcomeKind, Transaction};
 use tokio::task::JoinSet;
 
 use super::steps::{
     LEASE, LEASE_AND_MORE, NOW, add, blocked, end, in_order, lease, parked, put_back, receipts, text, texts, verdict,
 };
+use crate::eventually::stays_pending;
 use crate::hostile;
 use crate::store::steps::{begin, claim, commit, consumer, request};
 use crate::store::{Setup, StoreFixture};
@@ -126,6 +127,44 @@ pub async fn a_claim_hides_no_blocked_order_key<F: StoreFixture<Store: ParkStore
             assert_eq!(seen, [false, sees == billing], "{keys} keys");
             commit(tx).await;
         }
+    }
+}
+
+/// A claim that waited for whoever parks a message sees that it is parked: what it saw before the wait counts for nothing.
+/// Else a new owner of an order key would apply the next message while the old one has just parked the first.
+pub async fn a_claim_that_waited_sees_what_was_parked_meanwhile<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let billing = consumer(store, "billing").await;
+    let [first, second] = ["z1", "a2"].map(|id| request(billing, id));
+    for is_alone in [false, true] {
+        let order_key = format!("k-{is_alone}");
+        let mut old = begin(store).await;
+        assert!(!matches!(claim(&mut old, &first).await, Claim::Conflict(_)));
+        if is_alone {
+            // It parks another message and lets go of the key that is waited for: that claim is fresh after all.
+            claim(&mut old, &second).await;
+            old.unclaim(&[(billing, second.key.clone())]).await.expect("a claim can be taken back");
+        } else {
+            let parked = (billing, first.key.clone(), Outcome::of(OutcomeKind::Parked));
+            old.record(&[parked]).await.expect("the outcome of a claimed key can be recorded");
+        }
+        let row = in_order(billing, &order_key, &format!("row {is_alone}"), NOW);
+        old.park(&[row]).await.expect("messages can be parked");
+        let requests = if is_alone { vec![second.clone()] } else { vec![first.clone(), second.clone()] };
+        let (beside, key) = (store.clone(), order_key.clone());
+        let mut new = JoinSet::new();
+        new.spawn(async move {
+            let mut tx = begin(&beside).await;
+            let claims = tx.claim(&requests).await.expect("keys can be claimed");
+            let blocked = tx.is_blocked(billing, &[&key]).await.expect("order keys can be looked up");
+            tx.rollback().await;
+            (claims, blocked)
+        });
+        assert!(stays_pending(new.join_next()).await, "the claim did not wait: the case tests nothing");
+        commit(old).await;
+        let (claims, blocked) = new.join_next().await.expect("there is a task").expect("it ends without a panic");
+        assert_eq!(claims.last(), Some(&Claim::Fresh));
+        assert_eq!(blocked, [true], "the look from before the wait was believed");
     }
 }
 

@@ -1,11 +1,14 @@
 //! The inbox record is the arbiter: parked, or a claim, and never both.
 
-use oncebox_core::parked::ParkStore;
-use oncebox_core::{Claim, ClaimRequest, ConsumerId, Inbox, Key, Outcome, OutcomeKind, Store, Transaction};
+use oncebox_core::parked::{Park, ParkStore, Parking};
+use oncebox_core::{
+    Claim, ClaimRequest, ConsumerId, Inbox, Key, Outcome, OutcomeKind, Store, StoreErrorKind, Transaction,
+};
 use tokio::task::JoinSet;
 
+use super::steps::{NOW, add, lease, parked, receipts, release, verdict};
 use crate::eventually::stays_pending;
-use crate::store::steps::{begin, claim, claim_and_commit, commit, consumer, look, request};
+use crate::store::steps::{assert_kind, begin, claim, claim_and_commit, commit, consumer, look, request};
 use crate::store::{Setup, StoreFixture};
 
 /// What the record of a parked message keeps beside its outcome, in every case: it must not survive the reclaim.
@@ -221,5 +224,62 @@ pub async fn reclaims_in_opposite_order_both_end<F: StoreFixture<Store: ParkStor
             });
         }
         assert_eq!(tasks.join_all().await.into_iter().sum::<usize>(), KEYS);
+    }
+}
+
+/// What could not be tried is parked before it has a record. Whoever records that it is parked makes the row its owner:
+/// by parking it once more, or by putting it back.
+pub async fn a_row_that_was_there_before_its_record_owns_it<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let billing = consumer(store, "billing").await;
+    let [parked_again, put_back] = ["again", "back"].map(|text| Park { owns_record: false, ..parked(billing, text) });
+    add(store, &[parked_again.clone(), put_back.clone()]).await;
+    let leased = lease(store, billing).await;
+    assert_eq!(leased.iter().map(|row| row.owns_record).collect::<Vec<_>>(), [false, false]);
+    assert!(leased.iter().all(|row| row.fingerprint == put_back.fingerprint));
+    let record = |park: &Park| ClaimRequest {
+        consumer: billing,
+        key: park.key.clone(),
+        fingerprint: park.fingerprint,
+        id_hash: None,
+    };
+    let mut tx = begin(store).await;
+    for park in [&parked_again, &put_back] {
+        let request = record(park);
+        assert_eq!(claim(&mut tx, &request).await, Claim::Fresh);
+        let (consumer, key) = place(&request);
+        tx.record(&[(consumer, key, kept())]).await.expect("the outcome of a claimed key can be recorded");
+    }
+    let again = Park { owns_record: true, ..parked_again };
+    assert_eq!(tx.park(&[again]).await.expect("messages can be parked"), [false]);
+    tx.put_back(&[(leased[1].receipt, verdict(NOW, 2))]).await.expect("a leased row can be put back");
+    commit(tx).await;
+    release(store, &receipts(&leased[..1]), std::time::Duration::ZERO).await;
+    let owns: Vec<bool> = lease(store, billing).await.iter().map(|row| row.owns_record).collect();
+    assert_eq!(owns, [true, true]);
+}
+
+/// A row does not go as a duplicate of the record that says that it is parked, whatever it knows of that record.
+pub async fn a_row_whose_record_says_parked_is_not_ended<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let billing = consumer(store, "billing").await;
+    for (text, owns_record) in [("a", true), ("b", false)] {
+        let park = Park { owns_record, ..parked(billing, text) };
+        let (key, fingerprint) = (park.key.clone(), park.fingerprint);
+        let request = ClaimRequest { consumer: billing, key, fingerprint, id_hash: None };
+        add(store, &[park]).await;
+        set_aside(store, &[&request]).await;
+        let row = receipts(&lease(store, billing).await);
+        let mut tx = begin(store).await;
+        assert!(matches!(claim(&mut tx, &request).await, Claim::Duplicate(earlier) if earlier.is_parked()));
+        assert_kind(tx.end_parked(&row).await, StoreErrorKind::Refused);
+        tx.rollback().await;
+        // What is about to be applied has its record back.
+        let mut tx = begin(store).await;
+        claim(&mut tx, &request).await;
+        assert_eq!(reclaim(&mut tx, &[&request]).await, [true]);
+        tx.end_parked(&row).await.expect("a row that is done can be ended");
+        commit(tx).await;
+        assert_eq!(stored(store, &request).await, Outcome::applied());
     }
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use oncebox_core::parked::{Parking, Waits};
 use oncebox_core::quarantine::{ParkedState, Quarantine, QuarantineStore};
-use oncebox_core::{Claim, Inbox, OutcomeKind, Store, StoreErrorKind, Transaction};
+use oncebox_core::{Claim, Inbox, Outcome, OutcomeKind, Store, StoreErrorKind, Transaction};
 use tokio::task::JoinSet;
 
 use super::steps::{
     apply, dead, dead_in_order, discard, fail, lease, leased_texts, park, request, revive, rows, waiting,
 };
-use crate::store::steps::{assert_kind, begin, commit, consumer, fingerprint, key, look};
+use crate::store::steps::{assert_kind, begin, claim, commit, consumer, fingerprint, key, look};
 use crate::store::{Setup, StoreFixture};
 
 /// A discarded message is gone, and a redelivery of it is answered with the reason.
@@ -41,6 +41,27 @@ pub async fn a_discarded_conflict_leaves_the_record<F: StoreFixture<Store: Quara
     assert_eq!(discard(store, &ids[1..]).await, [true]);
     let Claim::Duplicate(earlier) = look(store, &request(consumer, "1")).await else { panic!("a duplicate would run") };
     assert_eq!(earlier.outcome.kind(), OutcomeKind::Parked);
+}
+
+/// A row that was parked before it had a record takes that along: else a redelivery would be answered with "parked" for
+/// ever.
+pub async fn a_discarded_row_takes_along_a_record_that_came_later<F: StoreFixture<Store: QuarantineStore>>(
+    setup: Setup<F>,
+) {
+    let store = &setup.store;
+    let consumer = consumer(store, "invoices").await;
+    let mut early = dead(consumer, "1");
+    early.owns_record = false;
+    let ids = park(store, &[early]).await;
+    let mut tx = begin(store).await;
+    let request = request(consumer, "1");
+    assert_eq!(claim(&mut tx, &request).await, Claim::Fresh);
+    let parked = (consumer, request.key.clone(), Outcome::of(OutcomeKind::Parked));
+    tx.record(&[parked]).await.expect("a claimed key can be recorded");
+    commit(tx).await;
+    assert_eq!(discard(store, &ids).await, [true]);
+    let Claim::Duplicate(earlier) = look(store, &request).await else { panic!("a duplicate would run") };
+    assert_eq!(earlier.outcome.kind(), OutcomeKind::Rejected);
 }
 
 /// A discard whose transaction rolled back leaves the row and its record.

@@ -3,6 +3,7 @@
 
 mod acts;
 mod archive;
+mod bindings;
 mod edits;
 mod history;
 mod journal;
@@ -14,6 +15,7 @@ mod steps;
 
 pub use acts::*;
 pub use archive::*;
+pub use bindings::*;
 pub use edits::*;
 pub use history::*;
 pub use journal::*;
@@ -39,6 +41,7 @@ macro_rules! quarantine_suite {
 
             a_discarded_message_is_rejected_for_its_duplicates,
             a_discarded_conflict_leaves_the_record,
+            a_discarded_row_takes_along_a_record_that_came_later,
             a_discard_that_rolled_back_never_was,
             a_discard_fences_off_whoever_leased_the_row,
             a_message_in_a_handler_is_passed_over,
@@ -60,6 +63,11 @@ macro_rules! quarantine_suite {
             what_others_take_from_a_replay_is_withdrawn,
             replays_that_ended_long_ago_are_removed,
             open_replays_are_found_behind_others,
+
+            a_binding_is_kept_with_its_consumer,
+            a_binding_that_rolled_back_never_was,
+            of_two_that_change_a_binding_the_second_sees_the_first,
+            a_name_is_bound_by_one_of_many_starts,
 
             the_audit_log_keeps_what_was_committed,
             expiry_moves_the_horizon_and_spares_what_is_parked,

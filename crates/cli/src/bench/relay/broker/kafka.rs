@@ -72,7 +72,23 @@ impl Broker for Kafka {
         for answer in made {
             answer.map_err(|(_, code)| anyhow!("cannot create a topic: {code}"))?;
         }
-        Ok(())
+        // The brokers learn of it a moment after they have said that it is there.
+        let topic = topic.to_owned();
+        let is_known = async || {
+            let topic = topic.clone();
+            self.asked(move |asks| {
+                let metadata = asks.client().fetch_metadata(Some(&topic), ANSWER)?;
+                Ok(metadata.topics().iter().any(|found| found.error().is_none() && !found.partitions().is_empty()))
+            })
+            .await
+        };
+        let known = async {
+            while !is_known().await? {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            anyhow::Ok(())
+        };
+        tokio::time::timeout(ANSWER, known).await.context("a new topic does not appear at the brokers")?
     }
 
     async fn remove(&self, topic: &str) -> anyhow::Result<()> {

@@ -1,12 +1,18 @@
 -- Puts rows back that are still in hand under these fences, with what is known now (primary key). Fewer than asked for:
--- one has a new owner. Without a delay a row is dead. Returns the place of each in its order key, if it holds nobody up
+-- one has a new owner. Without a delay a row is dead. A row that was there before its record owns that from now on
+-- (inbox, primary key): whoever records that it is parked has done so before, in this transaction. Returns the place of each in its order key, if it holds nobody up
 -- from now on.
 with clock as (select coalesce($1::int8, (extract(epoch from clock_timestamp()) * 1000000)::int8) as now)
 update {schema}.parked
-set fence = (parked.fence / 1024 + 1) * 1024, state = verdict.state, behind = 0,
+set fence = (parked.fence / 1024 + 1) % 2097152 * 1024, state = verdict.state, behind = 0,
     due_at = (select now from clock) + verdict.delay,
     class = verdict.class, cause = convert_from(verdict.cause, 'UTF8'), reason = convert_from(verdict.reason, 'UTF8'),
-    attempts = verdict.attempts, last_at = (select now from clock)
+    attempts = verdict.attempts, last_at = (select now from clock),
+    owns_record = case when exists (
+        select from {schema}.inbox
+        where inbox.consumer = parked.consumer and inbox.key = parked.key and inbox.outcome = 4
+            and inbox.fingerprint = parked.fingerprint and inbox.scheme = parked.scheme
+    ) then 1 else parked.owns_record end
 from unnest($2::int8[], $3::int4[], $4::int2[], $5::int8[], $6::int2[], $7::bytea[], $8::bytea[], $9::int4[])
     as verdict (id, fence, state, delay, class, cause, reason, attempts)
 where parked.id = verdict.id and parked.fence = verdict.fence and parked.due_at is not null

@@ -1,2 +1,2 @@
 -- All consumers; there are few.
-select id, name, horizon, checkpoint from oncebox_consumers order by name
+select id, name, horizon, checkpoint, identity from oncebox_consumers order by name

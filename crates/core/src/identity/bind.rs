@@ -1,0 +1,115 @@
+//! Binding a name to a scheme, on any store.
+
+use std::time::Duration;
+
+use super::{Binding, Decided, Known, Offer, Scheme, decide};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::horizon::{Consumers, HorizonStore};
+use crate::store::{ConsumerId, ConsumerName, Ended, Session, Transaction};
+
+/// How long a start waits for another start's lock.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// How often a start tries when others are in the way.
+const TRIES_MAX: usize = 10;
+
+/// A name that is bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// Where the records of the consumer are.
+    pub own: ConsumerId,
+    /// Where those are that consumers share.
+    pub shared: ConsumerId,
+    /// How its start goes on.
+    pub decided: Decided,
+}
+
+/// Binds a name to what a start brings along, durably; an error with the code
+/// [`IdentityChanged`](crate::Code::IdentityChanged) refuses the start.
+pub async fn bind<S: HorizonStore>(store: &S, name: &ConsumerName, offer: &Offer) -> Result<Bound, StoreError> {
+    let (own, shared) = (store.consumer(name).await?, store.consumer(&ConsumerName::global()).await?);
+    let mut tries = 1;
+    loop {
+        match try_bind(store, name, offer, (own, shared)).await {
+            Err(error) if error.kind() == StoreErrorKind::Contended && tries < TRIES_MAX => tries += 1,
+            done => return done.map(|decided| Bound { own, shared, decided }),
+        }
+    }
+}
+
+/// How a start would go on, without keeping anything.
+pub async fn would_bind<S: HorizonStore>(store: &S, name: &ConsumerName, offer: &Offer) -> Result<Decided, StoreError> {
+    let mut tx = store.connect().await?.begin(WAIT).await?;
+    let found = found(&mut tx, name, offer).await;
+    tx.rollback().await;
+    decide(name, offer, &found?)
+}
+
+async fn found<Tx: Consumers>(tx: &mut Tx, name: &ConsumerName, offer: &Offer) -> Result<Known, StoreError> {
+    let all = tx.consumers().await?;
+    let id = |name: &str| all.iter().find(|known| known.name.as_str() == name);
+    match (id(name.as_str()), id("*")) {
+        (Some(own), Some(shared)) => known(tx, offer, (own.id, shared.id), own.binding.clone()).await,
+        _ => Ok(Known { binding: None, horizon: None, now: tx.store_time().await?, has_records: false }),
+    }
+}
+
+async fn try_bind<S: HorizonStore>(
+    store: &S,
+    name: &ConsumerName,
+    offer: &Offer,
+    records: (ConsumerId, ConsumerId),
+) -> Result<Decided, StoreError> {
+    let mut tx = store.connect().await?.begin(WAIT).await?;
+    let decided = match keep(&mut tx, name, offer, records).await {
+        Ok(decided) if decided.keep.is_some() => decided,
+        done => {
+            tx.rollback().await;
+            return done;
+        }
+    };
+    match tx.commit().await {
+        Ended::Committed(_) => Ok(decided),
+        Ended::RolledBack { error, .. } => Err(error),
+        Ended::Unknown { doubt, error } => {
+            // Whichever way it went, asking again finds it.
+            store.resolve(&doubt).await?;
+            let why = format!("its commit is unknown: {error}");
+            Err(StoreError::new(StoreErrorKind::Contended, format!("start consumer {name}"), why))
+        }
+    }
+}
+
+async fn keep<Tx: Consumers>(
+    tx: &mut Tx,
+    name: &ConsumerName,
+    offer: &Offer,
+    records: (ConsumerId, ConsumerId),
+) -> Result<Decided, StoreError> {
+    let binding = tx.binding(records.0, true).await?;
+    let decided = decide(name, offer, &known(tx, offer, records, binding).await?)?;
+    if let Some(binding) = &decided.keep {
+        tx.set_binding(records.0, binding).await?;
+    }
+    Ok(decided)
+}
+
+async fn known<Tx: Consumers>(
+    tx: &mut Tx,
+    offer: &Offer,
+    (own, shared): (ConsumerId, ConsumerId),
+    binding: Option<Binding>,
+) -> Result<Known, StoreError> {
+    let place = |scheme: &Scheme| if scheme.is_global() { shared } else { own };
+    let before = binding.as_ref().and_then(|kept| kept.was.as_ref());
+    let horizon = match before {
+        Some(before) => tx.horizon(place(&before.scheme)).await?,
+        None => None,
+    };
+    let now = tx.store_time().await?;
+    let has_records = match (&binding, &offer.legacy) {
+        (None, Some(legacy)) => tx.has_records(place(legacy)).await?,
+        _ => false,
+    };
+    Ok(Known { binding, horizon, now, has_records })
+}

@@ -1,0 +1,2 @@
+-- A record of a consumer, if there is any (primary key).
+select 1 from {schema}.inbox where consumer = $1 limit 1
