@@ -56,8 +56,8 @@ impl From<Error> for Trouble {
             // The client gives up on the whole connection then.
             ErrorKind::ParsingError(_) => {
                 return Self::unavailable(
-                    "what the broker sent cannot be read; if this goes on, a message at the head of the queue has a \
-                     property or a header name that is not UTF-8: move it elsewhere",
+                    "what the broker sent cannot be read; if this goes on, see that it is RabbitMQ that answers at this \
+                     address",
                 );
             }
             ErrorKind::IOError(error) => {

@@ -43,6 +43,7 @@
 mod backoff;
 mod error;
 mod field;
+mod guard;
 mod inspect;
 mod link;
 mod rabbit;

@@ -8,6 +8,7 @@ use lapin::{Channel, Connection, ConnectionProperties};
 use tokio::time::timeout;
 
 use crate::error::Trouble;
+use crate::guard::{self, Unread};
 use crate::rabbit::Rabbit;
 
 /// How long a connection is given to end in good order.
@@ -18,6 +19,8 @@ const CLOSE: Duration = Duration::from_secs(2);
 pub(crate) struct Link {
     pub(crate) channel: Channel,
     pub(crate) connection: Arc<Connection>,
+    /// What the client could not have read of messages that came on the connection.
+    pub(crate) unread: Arc<Unread>,
 }
 
 impl Link {
@@ -26,17 +29,17 @@ impl Link {
         let uri = rabbit.uri()?;
         let properties = ConnectionProperties::default().with_connection_name(rabbit.name.as_str().into());
         within(rabbit, async {
-            let connection = Arc::new(Connection::connect_uri(uri, properties).await?);
+            let (connection, unread) = guard::connect(uri, properties).await?;
             let channel = connection.create_channel().await?;
-            Ok(Self { channel, connection })
+            Ok(Self { channel, connection: Arc::new(connection), unread })
         })
         .await
     }
 
-    /// Opens another channel on a connection that is there.
+    /// Opens another channel on a connection that is there, to publish on.
     pub(crate) async fn beside(rabbit: &Rabbit, connection: &Arc<Connection>) -> Result<Self, Trouble> {
         let channel = within(rabbit, connection.create_channel()).await?;
-        Ok(Self { channel, connection: Arc::clone(connection) })
+        Ok(Self { channel, connection: Arc::clone(connection), unread: Arc::default() })
     }
 
     /// Ends it in good order: the channel first, so that what is unacknowledged goes back in order, and then the connection.

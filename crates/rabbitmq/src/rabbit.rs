@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use lapin::uri::{AMQPScheme, AMQPUri};
+use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
+use oncebox_core::address::{Address, Host};
 
 use crate::error::Trouble;
 use crate::sink::RabbitSink;
@@ -67,29 +68,75 @@ impl Rabbit {
         RabbitSink::new(self.clone())
     }
 
-    /// The parsed address. The parser's own words are not repeated: they quote the URL, password and all.
+    /// What the client gets. Not by its own parser, which takes `[::1]` for `localhost`.
     pub(crate) fn uri(&self) -> Result<AMQPUri, Trouble> {
-        let mut uri: AMQPUri = self.url.parse().map_err(|_| {
-            Trouble::configuration(
-                "its URL cannot be read; write amqp://user:password@host:port/vhost, with %2f for the virtual host /",
-            )
-        })?;
-        if uri.scheme == AMQPScheme::AMQPS && !cfg!(feature = "tls") {
+        let address =
+            Address::read(&self.url).map_err(|why| Trouble::configuration(format!("{CANNOT_READ}: {why}")))?;
+        let scheme = match address.scheme() {
+            "amqp" => AMQPScheme::AMQP,
+            "amqps" => AMQPScheme::AMQPS,
+            _ => return Err(Trouble::configuration(format!("{CANNOT_READ}; {FORM}"))),
+        };
+        if scheme == AMQPScheme::AMQPS && !cfg!(feature = "tls") {
             return Err(Trouble::configuration(
                 "amqps:// needs TLS, which is not compiled in; turn on the feature `tls` of oncebox-rabbitmq",
             ));
         }
-        uri.query.heartbeat.get_or_insert(HEARTBEAT_SECONDS);
-        Ok(uri)
+        let [host] = address.hosts() else {
+            return Err(Trouble::configuration(format!("its URL names no host, or several; {FORM}")));
+        };
+        let default = AMQPUserInfo::default();
+        let userinfo = AMQPUserInfo {
+            username: address.user().filter(|user| !user.is_empty()).map_or(default.username, str::to_owned),
+            password: address.password().map_or(default.password, str::to_owned),
+        };
+        let port = host.port.unwrap_or_else(|| scheme.default_port());
+        Ok(AMQPUri {
+            scheme,
+            authority: AMQPAuthority { userinfo, host: host.name.clone(), port },
+            vhost: virtual_host(&address)?,
+            query: parameters(&address)?,
+        })
     }
+}
+
+const FORM: &str = "write amqp://user:password@host:port/vhost, with %2f for the virtual host /";
+const CANNOT_READ: &str = "its URL cannot be read";
+
+fn virtual_host(address: &Address) -> Result<String, Trouble> {
+    let unread = |why| Trouble::configuration(format!("{CANNOT_READ}: {why}"));
+    if address.path().is_empty() { Ok("/".to_owned()) } else { Address::name(address.path()).map_err(unread) }
+}
+
+/// What the client understands behind a `?`. A complaint shows no name and no value: either may be a secret.
+fn parameters(address: &Address) -> Result<AMQPQueryString, Trouble> {
+    let mut query = AMQPQueryString { heartbeat: Some(HEARTBEAT_SECONDS), ..AMQPQueryString::default() };
+    for (name, value) in address.parameters() {
+        let is_read = match name.as_str() {
+            "frame_max" => value.parse().map(|value| query.frame_max = Some(value)).is_ok(),
+            "channel_max" => value.parse().map(|value| query.channel_max = Some(value)).is_ok(),
+            "heartbeat" => value.parse().map(|value| query.heartbeat = Some(value)).is_ok(),
+            "connection_timeout" => value.parse().map(|value| query.connection_timeout = Some(value)).is_ok(),
+            "auth_mechanism" => value.parse().map(|value| query.auth_mechanism = Some(value)).is_ok(),
+            _ => false,
+        };
+        if !is_read {
+            return Err(Trouble::configuration(
+                "its URL has a parameter that is not known or has no such value; known are frame_max, channel_max, \
+                 heartbeat, connection_timeout and auth_mechanism",
+            ));
+        }
+    }
+    Ok(query)
 }
 
 impl fmt::Display for Rabbit {
     /// An allow-list: scheme, host, port and virtual host.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.url.parse::<AMQPUri>() {
-            Ok(AMQPUri { scheme, authority, vhost, .. }) => {
-                write!(f, "{scheme}://{}:{} (virtual host {vhost})", authority.host, authority.port)
+        match self.uri() {
+            Ok(AMQPUri { scheme, authority: AMQPAuthority { host, port, .. }, vhost, .. }) => {
+                let host = Host { name: host, port: Some(port) };
+                write!(f, "{scheme}://{host} (virtual host {vhost})")
             }
             Err(_) => f.write_str("a RabbitMQ server"),
         }
@@ -115,6 +162,9 @@ mod tests {
             "amqp:CANARY",
             "amqp://u:CANARY@:x",
             "amqp://u:CANARY@h:1/v?heartbeat=CANARY",
+            "amqp://u:CANARY@h:1/v?CANARY=1",
+            "amqp://u:12/CANARY@h/v",
+            "amqp://u:CANARY@a,b/v",
         ] {
             let rabbit = Rabbit::new(url);
             let told = rabbit.uri().map_err(|trouble| trouble.reason).err().unwrap_or_default();
@@ -122,5 +172,25 @@ mod tests {
             assert!(!shown.contains("CANARY"), "{shown}");
         }
         assert_eq!(Rabbit::new("amqp://u:p@h:1/%2f").to_string(), "amqp://h:1 (virtual host /)");
+    }
+
+    #[test]
+    fn what_a_url_says_is_what_the_client_gets() {
+        let uri = Rabbit::new("amqp://ada:a%40b@[::1]:1/shop%2Feu?heartbeat=7&frame_max=9000").uri().unwrap();
+        assert_eq!((uri.authority.host.as_str(), uri.authority.port), ("::1", 1));
+        assert_eq!((uri.vhost.as_str(), uri.query.heartbeat, uri.query.frame_max), ("shop/eu", Some(7), Some(9000)));
+        for url in ["amqp://h", "amqp://h/%2f", "amqp://h/"] {
+            let uri = Rabbit::new(url).uri().unwrap();
+            assert_eq!((uri.vhost.as_str(), uri.authority.port, uri.query.heartbeat), ("/", 5672, Some(10)), "{url}");
+            assert_eq!(uri.authority.userinfo, AMQPUserInfo::default());
+        }
+        let printable: String = (' '..='~').chain("é日\u{1f980}\n".chars()).collect();
+        let each = printable.chars().map(String::from);
+        for secret in each.chain([printable.clone()]) {
+            let part = oncebox_core::address::encode(&secret);
+            let uri = Rabbit::new(format!("amqp://{part}:{part}@h/{part}")).uri().unwrap();
+            let found = (uri.authority.userinfo.username, uri.authority.userinfo.password, uri.vhost);
+            assert_eq!(found, (secret.clone(), secret.clone(), secret));
+        }
     }
 }

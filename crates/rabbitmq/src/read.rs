@@ -6,15 +6,16 @@ use oncebox_core::cloud_events::Spelling;
 use oncebox_core::{Message, MessageId, Timestamp};
 
 use crate::field;
+use crate::guard::{self, Lost};
 
 /// How quorum queues count earlier deliveries. Not part of the message: it changes with each.
 const DELIVERY_COUNT: &str = "x-delivery-count";
 /// The same from RabbitMQ 4.3.
 const ACQUIRED_COUNT: &str = "x-acquired-count";
 
-/// The message. Identity: CloudEvents, else the header `oncebox-id`, else the property `message-id`. Type: CloudEvents, else
+/// The message, without what is in `lost`, which could not be read and comes along under names of our own. Identity: CloudEvents, else the header `oncebox-id`, else the property `message-id`. Type: CloudEvents, else
 /// the property `type`, else the routing key.
-pub(crate) fn message(delivery: &mut Delivery, queue: &str, now: Timestamp) -> Message {
+pub(crate) fn message(delivery: &mut Delivery, lost: Lost, queue: &str, now: Timestamp) -> Message {
     let payload = Bytes::from(std::mem::take(&mut delivery.data));
     let properties = &delivery.properties;
     let text = |property: &Option<lapin::types::ShortString>| property.as_ref().map(ToString::to_string);
@@ -37,10 +38,11 @@ pub(crate) fn message(delivery: &mut Delivery, queue: &str, now: Timestamp) -> M
     }
     for (name, value) in properties.headers().iter().flatten() {
         let name = name.as_str();
-        if ![DELIVERY_COUNT, ACQUIRED_COUNT].contains(&name) {
+        if ![DELIVERY_COUNT, ACQUIRED_COUNT].contains(&name) && !guard::is_mark(name) {
             headers.extend(field::values(value).into_iter().map(|value| (name.to_owned(), value)));
         }
     }
+    headers.extend(lost);
     let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
     let mut message = Spelling::AMQP.read(pairs, payload, &kind, made.unwrap_or(now));
     if message.id.is_none() {
@@ -49,14 +51,22 @@ pub(crate) fn message(delivery: &mut Delivery, queue: &str, now: Timestamp) -> M
     message
 }
 
+/// Whether it was delivered before, and nothing says how often.
+pub(crate) fn is_uncounted(delivery: &Delivery) -> bool {
+    delivery.redelivered && earlier(delivery).is_none()
+}
+
+/// How often it was delivered before, where the queue counts.
+fn earlier(delivery: &Delivery) -> Option<u64> {
+    let headers = delivery.properties.headers().as_ref()?;
+    let count = |name| headers.inner().get(name).and_then(field::number);
+    count(DELIVERY_COUNT).max(count(ACQUIRED_COUNT))
+}
+
 /// How often it was delivered, this time included. `counted`: the queue counts; a queue that does not knows at most that it
 /// was delivered before.
 pub(crate) fn count(delivery: &Delivery, counted: bool) -> Option<u32> {
-    let earlier = delivery.properties.headers().as_ref().and_then(|headers| {
-        let count = |name| headers.inner().get(name).and_then(field::number);
-        count(DELIVERY_COUNT).max(count(ACQUIRED_COUNT))
-    });
-    match (earlier, delivery.redelivered) {
+    match (earlier(delivery), delivery.redelivered) {
         (Some(earlier), _) => Some(u32::try_from(earlier).unwrap_or(u32::MAX).saturating_add(1)),
         (None, true) => Some(2),
         (None, false) => counted.then_some(1),
@@ -81,7 +91,7 @@ mod tests {
     }
 
     fn read(properties: BasicProperties, headers: &[(&str, &str)]) -> Message {
-        message(&mut delivery(properties, headers), "queue", Timestamp::UNIX_EPOCH)
+        message(&mut delivery(properties, headers), Lost::new(), "queue", Timestamp::UNIX_EPOCH)
     }
 
     #[test]
@@ -102,7 +112,7 @@ mod tests {
         assert_eq!(read(properties(), &[]).kind, "property");
         assert_eq!(read(BasicProperties::default(), &[]).kind, "order.paid");
         let mut nameless = Delivery::mock(1, "".into(), "".into(), false, Vec::new());
-        assert_eq!(message(&mut nameless, "queue", Timestamp::UNIX_EPOCH).kind, "queue");
+        assert_eq!(message(&mut nameless, Lost::new(), "queue", Timestamp::UNIX_EPOCH).kind, "queue");
     }
 
     #[test]
@@ -112,7 +122,7 @@ mod tests {
         table.insert("x-delivery-count".into(), AMQPValue::LongLongInt(4));
         delivery.properties = delivery.properties.clone().with_headers(table);
         assert_eq!(count(&delivery, true), Some(5));
-        let message = message(&mut delivery, "queue", Timestamp::UNIX_EPOCH);
+        let message = message(&mut delivery, Lost::new(), "queue", Timestamp::UNIX_EPOCH);
         assert_eq!(message.headers.iter().collect::<Vec<_>>(), [("correlation-id", "c"), ("x", "y")]);
     }
 
@@ -120,7 +130,9 @@ mod tests {
     fn a_queue_that_does_not_count_knows_a_redelivery() {
         let mut delivery = delivery(BasicProperties::default(), &[]);
         assert_eq!((count(&delivery, true), count(&delivery, false)), (Some(1), None));
+        assert!(!is_uncounted(&delivery));
         delivery.redelivered = true;
         assert_eq!((count(&delivery, true), count(&delivery, false)), (Some(2), Some(2)));
+        assert!(is_uncounted(&delivery));
     }
 }

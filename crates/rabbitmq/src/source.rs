@@ -10,6 +10,7 @@
 //! ```
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,12 +21,13 @@ use lapin::types::FieldTable;
 use lapin::{Acker, Consumer};
 use oncebox_core::counters::Depth;
 use oncebox_core::source::{Order, SourceCapabilities};
-use oncebox_core::{Clock, Delivery, Release, Source, SourceError, Store, SystemClock};
+use oncebox_core::{Clock, Code, Delivery, Message, Release, Source, SourceError, Store, SystemClock};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::backoff::Backoff;
 use crate::error::Trouble;
+use crate::guard::Unread;
 use crate::link::{Link, within};
 use crate::rabbit::Rabbit;
 use crate::read;
@@ -45,6 +47,8 @@ pub struct RabbitSource {
     window: Mutex<Window<Acker>>,
     /// Something was released.
     released: Notify,
+    /// That a message came which can't be read in full.
+    has_told_unread: AtomicBool,
 }
 
 /// What receiving needs.
@@ -97,6 +101,7 @@ impl RabbitSource {
             intake: tokio::sync::Mutex::default(),
             window: Mutex::new(Window::new(false)),
             released: Notify::new(),
+            has_told_unread: AtomicBool::new(false),
         }
     }
 
@@ -188,19 +193,40 @@ impl RabbitSource {
     }
 
     /// Puts what came into the window.
-    fn add(&self, came: Option<lapin::Result<lapin::message::Delivery>>) -> Result<(), Lost> {
+    fn add(&self, unread: &Unread, came: Option<lapin::Result<lapin::message::Delivery>>) -> Result<(), Lost> {
         let mut delivery = match came {
             Some(Ok(delivery)) => delivery,
             Some(Err(error)) => return Err(Lost::Broken(error.into())),
             None => return Err(Lost::Cancelled),
         };
         let count = read::count(&delivery, self.counts());
-        let message = Arc::new(read::message(&mut delivery, &self.queue.name, SystemClock.now()));
-        let waiting = Waiting { message, count, acker: delivery.acker, due: Instant::now() };
+        let is_uncounted = read::is_uncounted(&delivery);
+        let lost = unread.take(&delivery.properties);
+        let is_whole = lost.is_empty();
+        let message = Arc::new(read::message(&mut delivery, lost, &self.queue.name, SystemClock.now()));
+        if !is_whole {
+            self.tell_unread(&message);
+        }
+        let waiting = Waiting { message, count, is_uncounted, acker: delivery.acker, due: Instant::now() };
         let mut window = self.window();
         let generation = window.generation();
         window.add(generation, delivery.delivery_tag, waiting);
         Ok(())
+    }
+
+    /// Logged once, and then only at the level debug: a producer of such messages may send many.
+    fn tell_unread(&self, message: &Message) {
+        let (queue, label) = (&self.queue.name, message.label());
+        let what = "properties or headers that are not UTF-8, or nested too deep; it goes on without them, and they come \
+                    along as oncebox-unreadable-… headers; correct its producer";
+        if self.has_told_unread.swap(true, Relaxed) {
+            tracing::debug!(%queue, "message {label} has {what}");
+        } else {
+            tracing::warn!(
+                code = %Code::HeadersUnreadable, %queue,
+                "message {label} has {what} (later ones are logged at the level debug)"
+            );
+        }
     }
 
     /// Up to `max` that are there, or the first that come before `deadline`.
@@ -208,7 +234,7 @@ impl RabbitSource {
         loop {
             // An error comes after all that was buffered, and then none of that is ours any more.
             while let Some(came) = flow.consumer.next().now_or_never() {
-                self.add(came)?;
+                self.add(&flow.link.unread, came)?;
             }
             let now = Instant::now();
             let (taken, next_due) = {
@@ -222,7 +248,7 @@ impl RabbitSource {
                 return Ok(taken);
             }
             tokio::select! {
-                came = flow.consumer.next() => self.add(came)?,
+                came = flow.consumer.next() => self.add(&flow.link.unread, came)?,
                 () = self.released.notified() => {}
                 () = sleep_until(next_due.map_or(deadline, |due| due.min(deadline))) => {}
             }
@@ -233,6 +259,7 @@ impl RabbitSource {
 fn hand_out(generation: u64, (tag, waiting): (u64, Waiting<Acker>)) -> Delivery<RabbitReceipt> {
     let mut delivery = Delivery::new(waiting.message, RabbitReceipt { tag, generation, acker: waiting.acker });
     delivery.count = waiting.count;
+    delivery.is_uncounted = waiting.is_uncounted;
     delivery
 }
 
@@ -321,6 +348,7 @@ impl<S: Store> Source<S> for RabbitSource {
                 let waiting = Waiting {
                     message: Arc::clone(&delivery.message),
                     count: Some(delivery.count.unwrap_or(1).saturating_add(1)),
+                    is_uncounted: delivery.is_uncounted,
                     acker: receipt.acker.clone(),
                     due,
                 };

@@ -24,6 +24,8 @@ pub(crate) struct Window<A> {
 pub(crate) struct Waiting<A> {
     pub(crate) message: Arc<Message>,
     pub(crate) count: Option<u32>,
+    /// It may have been delivered more often than `count` says.
+    pub(crate) is_uncounted: bool,
     pub(crate) acker: A,
     pub(crate) due: Instant,
 }
@@ -96,7 +98,8 @@ mod tests {
         for &(tag, key, delay) in keys {
             let mut message = Message::new("t");
             message.order_key = key.map(str::to_owned);
-            let waiting = Waiting { message: Arc::new(message), count: None, acker: (), due: now + delay };
+            let waiting =
+                Waiting { message: Arc::new(message), count: None, is_uncounted: false, acker: (), due: now + delay };
             assert!(window.add(0, tag, waiting));
         }
         (window, now)
@@ -134,7 +137,8 @@ mod tests {
     fn tags_of_an_older_channel_mean_nothing() {
         let (mut window, now) = window(false, &[(1, None, Duration::ZERO)]);
         window.next_generation();
-        let stale = Waiting { message: Arc::new(Message::new("t")), count: None, acker: (), due: now };
+        let stale =
+            Waiting { message: Arc::new(Message::new("t")), count: None, is_uncounted: false, acker: (), due: now };
         assert!(!window.add(0, 1, stale));
         assert!(window.take(10, now).is_empty());
     }

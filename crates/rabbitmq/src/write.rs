@@ -90,13 +90,14 @@ mod tests {
     use oncebox_core::{MessageId, Timestamp};
 
     use super::*;
+    use crate::guard::Lost;
     use crate::read;
 
     fn there_and_back(message: &Message, mode: Mode) -> Message {
         let written = write(message, Some("us"), mode).unwrap();
         let mut delivery = Delivery::mock(1, "".into(), "q".into(), false, written.payload.to_vec());
         delivery.properties = written.properties;
-        read::message(&mut delivery, "q", Timestamp::UNIX_EPOCH)
+        read::message(&mut delivery, Lost::new(), "q", Timestamp::UNIX_EPOCH)
     }
 
     #[test]
