@@ -21,7 +21,7 @@ use crate::backoff::Backoff;
 use crate::error::Trouble;
 use crate::link::{Link, within};
 use crate::rabbit::Rabbit;
-use crate::sink::round::{Broken, Parcel};
+use crate::sink::round::Parcel;
 use crate::topic::Topic;
 use crate::topology::find_exchange;
 use crate::write::{Mode, write};
@@ -162,7 +162,7 @@ impl RabbitSink {
         }
     }
 
-    /// Opens no more channels on a connection that may be dead without anybody having noticed.
+    /// Opens no more channels on a connection that is dead or may be soon.
     async fn forget(&self, dead: &Arc<Connection>) {
         let mut shared = self.connection.lock().await;
         shared.connection.take_if(|connection| Arc::ptr_eq(connection, dead));
@@ -246,14 +246,10 @@ impl RabbitSink {
         });
         let round = round::publish(&link.channel, parcels, deadline, answers).await;
         // Not closed in good order: a broker that does not answer would not answer to this either.
-        match round.broken {
-            None => {}
-            Some(Broken::Channel) => state.link = None,
-            Some(Broken::Connection) => {
-                let connection = Arc::clone(&link.connection);
-                state.link = None;
-                self.forget(&connection).await;
-            }
+        if round.is_broken {
+            let connection = Arc::clone(&link.connection);
+            state.link = None;
+            self.forget(&connection).await;
         }
         round.again
     }

@@ -31,19 +31,12 @@ impl Parcel {
     }
 }
 
-/// What can't be used again after a round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Broken {
-    /// The broker closed the channel over a message.
-    Channel,
-    /// Nobody knows what happened: the connection too.
-    Connection,
-}
-
 /// How a round ended.
 pub(super) struct Round {
-    /// What can't be used again.
-    pub(super) broken: Option<Broken>,
+    /// Neither the channel nor its connection may be used again. The connection too, even if the broker closed the channel
+    /// alone: the client agrees to that at once, and sends what it had queued for the channel afterwards. The broker ends the
+    /// connection over it (`expected 'channel.open'`), a moment later than a new channel could be opened there.
+    pub(super) is_broken: bool,
     /// Those that the broker certainly did not take, through no fault of theirs.
     pub(super) again: Vec<Parcel>,
 }
@@ -115,7 +108,7 @@ fn settle(parcels: Vec<Parcel>, fates: Vec<Fate>, answers: &mut [Option<Result<(
         Fate::Open(error) => Blame::read(error),
         _ => None,
     });
-    let mut round = Round { broken: None, again: Vec::new() };
+    let mut round = Round { is_broken: false, again: Vec::new() };
     let mut is_behind = false;
     for (parcel, fate) in parcels.into_iter().zip(fates) {
         let trouble = match fate {
@@ -126,7 +119,7 @@ fn settle(parcels: Vec<Parcel>, fates: Vec<Fate>, answers: &mut [Option<Result<(
             Fate::Open(error) => Trouble::from(error),
             Fate::Late => Trouble::unavailable("the broker did not confirm it in time; it may have it or not"),
         };
-        round.broken = Some(if blame.is_some() { Broken::Channel } else { Broken::Connection });
+        round.is_broken = true;
         match &blame {
             Some(blame) if blame.is_on(&parcel) => {
                 is_behind = true;
@@ -162,12 +155,12 @@ mod tests {
         Fate::Open(ErrorKind::ProtocolError(AMQPError::new(kind.into(), text.into())).into())
     }
 
-    fn settled(topics: &[&str], fates: Vec<Fate>) -> (Vec<Option<SinkErrorKind>>, Vec<usize>, Option<Broken>) {
+    fn settled(topics: &[&str], fates: Vec<Fate>) -> (Vec<Option<SinkErrorKind>>, Vec<usize>, bool) {
         let mut answers = vec![None; topics.len()];
         let round = settle(parcels(topics), fates, &mut answers);
         let kinds = answers.iter().map(|answer| answer.as_ref()?.as_ref().err().map(SinkError::kind)).collect();
         assert!(round.again.iter().all(|parcel| answers[parcel.index].is_none()), "answered, and published again");
-        (kinds, round.again.iter().map(|parcel| parcel.index).collect(), round.broken)
+        (kinds, round.again.iter().map(|parcel| parcel.index).collect(), round.is_broken)
     }
 
     #[test]
@@ -178,7 +171,7 @@ mod tests {
         // The second was sent before it: the broker may have it, and then it must not be sent twice by us.
         let (unknown, guilty) = (Some(SinkErrorKind::Unavailable), Some(SinkErrorKind::Configuration));
         assert_eq!(kinds, [None, unknown, guilty, None, None, guilty]);
-        assert_eq!((again, broken), (vec![3, 4], Some(Broken::Channel)));
+        assert_eq!((again, broken), (vec![3, 4], true));
     }
 
     #[test]
@@ -186,10 +179,10 @@ mod tests {
         let broken = || closed(AMQPSoftError::RESOURCELOCKED, "RESOURCE_LOCKED - something else");
         let (kinds, again, broken) = settled(&["x/a", "q"], vec![broken(), broken()]);
         assert_eq!(kinds, [Some(SinkErrorKind::Unavailable); 2]);
-        assert_eq!((again, broken), (vec![], Some(Broken::Connection)));
+        assert_eq!((again, broken), (vec![], true));
         let (kinds, again, broken) = settled(&["x/a", "q"], vec![Fate::Answered(Ok(())), Fate::Late]);
         assert_eq!(kinds, [None, Some(SinkErrorKind::Unavailable)]);
-        assert_eq!((again, broken), (vec![], Some(Broken::Connection)));
+        assert_eq!((again, broken), (vec![], true));
     }
 
     #[test]

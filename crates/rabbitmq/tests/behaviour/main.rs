@@ -6,6 +6,7 @@ mod common;
 
 mod backlog;
 mod consumer;
+mod foreign;
 mod inspecting;
 mod opening;
 mod publishing;

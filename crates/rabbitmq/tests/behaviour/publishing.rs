@@ -63,6 +63,34 @@ async fn an_exchange_that_is_deleted_later_harms_only_its_own_messages() {
     );
 }
 
+/// The client agrees when the broker closes a channel, sends what it still had queued for it, and the broker ends the
+/// connection over that: soon after, when what is behind is on its way again.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_behind_a_closed_channel_is_not_lost_with_the_connection() {
+    let test = "publishing::what_is_behind_a_closed_channel_is_not_lost_with_the_connection";
+    let Some(bystander) = Bystander::find(test).await else { return };
+    let (queue, exchange) = (name("behind"), name("exchange"));
+    bystander.declare(&queue, &[]).await;
+    let sink = open(bystander.rabbit().sink()).await;
+    let there = format!("{exchange}/a");
+    let rounds = 40;
+    for round in 0..rounds {
+        bystander.exchange(&exchange, &queue).await;
+        assert_eq!(sink.publish(&[to(&there, "seen")]).await, [Ok(())]);
+        bystander.channel.exchange_delete(exchange.as_str().into(), ExchangeDeleteOptions::default()).await.unwrap();
+        let batch: Vec<Outgoing> = (0..20 + round).map(|n| to(if n == 0 { &there } else { &queue }, "x")).collect();
+        let answers = sink.publish(&batch).await;
+        assert_eq!(answers[0].as_ref().map_err(SinkError::kind), Err(SinkErrorKind::Configuration));
+        assert!(
+            answers[1..].iter().all(Result::is_ok),
+            "round {round}: {:?}",
+            answers[1..].iter().find(|a| a.is_err())
+        );
+    }
+    let published: usize = (0..rounds).map(|round| 20 + round).sum();
+    assert_eq!(texts(&bystander, &queue).await.len(), published);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_is_bound_for_is_an_error_that_names_it() {
     let test = "publishing::what_nobody_is_bound_for_is_an_error_that_names_it";
