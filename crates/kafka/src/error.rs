@@ -14,9 +14,43 @@ pub(crate) fn reason(error: &KafkaError) -> String {
             "librdkafka could not be started with these settings; see its log at the level debug".to_owned()
         }
         error => match code(error) {
-            Some(code) => code.to_string(),
+            Some(code) => format!("{code}{}", advice(code)),
             None => "librdkafka gave no code for what went wrong".to_owned(),
         },
+    }
+}
+
+/// The same for what reading ended with.
+pub(crate) fn read_reason(error: &KafkaError) -> String {
+    use RDKafkaErrorCode as Code;
+    let advice = match code(error) {
+        Some(Code::NotImplemented | Code::UnsupportedCompressionType | Code::BadCompression) => {
+            "; the next records are compressed or written in a way that this build does not read: let their producer write \
+             them otherwise, or build with that codec"
+        }
+        Some(Code::BadMessage | Code::InvalidMessage | Code::InvalidRecord) => {
+            "; the next records are damaged, and nothing is skipped: restore them, or set the group's offset behind them with \
+             Kafka's tools"
+        }
+        Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize) => {
+            "; the next record is larger than receive.message.max.bytes allows: raise that setting"
+        }
+        _ => "",
+    };
+    format!("{}{advice}", reason(error))
+}
+
+/// What a person can do, where the code alone does not say.
+fn advice(code: RDKafkaErrorCode) -> &'static str {
+    use RDKafkaErrorCode as Code;
+    match code {
+        Code::Authentication | Code::SaslAuthenticationFailed | Code::IllegalSASLState => {
+            "; check security.protocol, the mechanism, the user name and the password, here and at the brokers"
+        }
+        Code::TopicAuthorizationFailed | Code::GroupAuthorizationFailed | Code::ClusterAuthorizationFailed => {
+            "; give this user that right at the brokers"
+        }
+        _ => "",
     }
 }
 
@@ -42,6 +76,20 @@ pub(crate) fn source_kind(error: &KafkaError) -> SourceErrorKind {
                 | Code::SaslAuthenticationFailed
                 | Code::Authentication
                 | Code::UnsupportedSASLMechanism
+                | Code::IllegalSASLState
+                // It tries the same records again for ever, and says so to nobody but its log; or it skips them.
+                | Code::NotImplemented
+                | Code::UnsupportedFeature
+                | Code::UnsupportedVersion
+                | Code::UnsupportedForMessageFormat
+                | Code::UnsupportedCompressionType
+                | Code::BadCompression
+                | Code::BadMessage
+                | Code::InvalidMessage
+                | Code::InvalidRecord
+                | Code::MessageSizeTooLarge
+                | Code::InvalidMessageSize
+                | Code::LogTruncation
                 | Code::FencedInstanceId
                 | Code::InconsistentGroupProtocol
                 | Code::InvalidGroupId
@@ -73,6 +121,10 @@ pub(crate) fn sink_kind(error: &KafkaError) -> SinkErrorKind {
                 | Code::SaslAuthenticationFailed
                 | Code::Authentication
                 | Code::UnsupportedSASLMechanism
+                | Code::IllegalSASLState
+                | Code::UnsupportedCompressionType
+                | Code::UnsupportedVersion
+                | Code::UnsupportedForMessageFormat
                 | Code::PolicyViolation,
             ) => SinkErrorKind::Configuration,
             // Everything else passes, or is not known to be final: publish it again.
@@ -100,6 +152,19 @@ mod tests {
         assert_eq!(reason(&timed_out), RDKafkaErrorCode::OperationTimedOut.to_string());
         let refused = KafkaError::AdminOp(RDKafkaErrorCode::TopicAuthorizationFailed);
         assert_eq!(source_kind(&refused), SourceErrorKind::Configuration);
+    }
+
+    #[test]
+    fn what_never_gets_better_is_for_a_person() {
+        use RDKafkaErrorCode as Code;
+        for code in [Code::UnsupportedCompressionType, Code::NotImplemented, Code::BadMessage, Code::Authentication] {
+            let error = KafkaError::MessageConsumption(code);
+            assert_eq!(source_kind(&error), SourceErrorKind::Configuration, "{code}");
+            assert!(read_reason(&error).contains(';'), "{code}: what to do about it");
+        }
+        for code in [Code::BrokerTransportFailure, Code::NotLeaderForPartition, Code::RebalanceInProgress] {
+            assert_eq!(source_kind(&KafkaError::MessageConsumption(code)), SourceErrorKind::Unavailable, "{code}");
+        }
     }
 
     #[test]

@@ -36,10 +36,7 @@ pub async fn inspect(servers: &str, topic: &str, settings: &[(String, String)]) 
             let reason = "the topic does not exist, or this user may not see it; create it first";
             Err(SourceError::new(SourceErrorKind::Configuration, attempted(), reason))
         }
-        Err(Trouble::Ours(name)) => {
-            let reason = format!("the setting {name} is not yours to make");
-            Err(SourceError::new(SourceErrorKind::Configuration, attempted(), reason))
-        }
+        Err(Trouble::Setting(reason)) => Err(SourceError::new(SourceErrorKind::Configuration, attempted(), reason)),
         Err(Trouble::Client(error)) => {
             Err(SourceError::new(error::source_kind(&error), attempted(), error::reason(&error)))
         }
@@ -74,10 +71,7 @@ pub async fn look_for(servers: &str, topic: &str, settings: &[(String, String)])
         })
     };
     looked.await.map_err(|trouble| match trouble {
-        Trouble::Ours(name) => {
-            let reason = format!("the setting {name} is not yours to make");
-            SinkError::new(SinkErrorKind::Configuration, attempted(), reason)
-        }
+        Trouble::Setting(reason) => SinkError::new(SinkErrorKind::Configuration, attempted(), reason),
         Trouble::Client(error) => SinkError::new(error::sink_kind(&error), attempted(), error::reason(&error)),
         Trouble::Silent(reason) => SinkError::new(SinkErrorKind::Unavailable, attempted(), reason),
     })
@@ -85,8 +79,8 @@ pub async fn look_for(servers: &str, topic: &str, settings: &[(String, String)])
 
 /// Why a topic could not be looked at, before it is known who asks.
 enum Trouble {
-    /// A setting that is not the user's to make.
-    Ours(String),
+    /// A setting that is wrong, or not the user's to make.
+    Setting(String),
     Client(KafkaError),
     Silent(&'static str),
 }
@@ -104,7 +98,7 @@ fn admin(servers: &str, settings: &[(String, String)]) -> Result<Admin, Trouble>
     for (name, value) in settings {
         all.set(name, value);
     }
-    Ok(all.client(&[], &[]).map_err(Trouble::Ours)?.create()?)
+    Ok(all.client(&[], &[]).map_err(Trouble::Setting)?.create()?)
 }
 
 /// Whether the first message makes its topic. Brokers that do not say so do not.

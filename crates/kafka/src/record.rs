@@ -24,6 +24,9 @@ pub(crate) fn read(record: &BorrowedMessage<'_>) -> Message {
     if message.order_key.is_none() {
         message.order_key = record.key().filter(|key| !key.is_empty()).map(order_key);
     }
+    if record.payload().is_none() {
+        message = message.with_null_payload();
+    }
     if unreadable > 0 {
         // Neither part can hold a control character.
         let _ = message.headers.add(UNREADABLE, unreadable.to_string());

@@ -398,6 +398,7 @@ async fn what_does_not_go_with_it_is_refused() {
     assert!(mistake(consumer()).await.contains("key(KeyStrategy::Coordinate)"));
     assert!(mistake(by_place().order_by(OrderBy::MessageKey)).await.contains("order_by"));
     assert!(mistake(by_place().business_key(KeyStrategy::MessageId)).await.contains("business key"));
+    assert!(mistake(by_place().key_was(KeyStrategy::MessageId)).await.contains("key_was"));
     let versioned = Versioned::by_order_key().on_gap(Gap::Apply);
     assert!(mistake(by_place().versioned(versioned)).await.contains("versioned"));
     match by_place().stored().run(std::future::pending()).await {

@@ -36,6 +36,7 @@ async fn a_plain_record_becomes_a_message() {
     assert_eq!(&plain.payload[..], b"\xff\x00 no text");
     assert_eq!((plain.headers.get("null"), plain.headers.get("binary;base64")), (Some(""), Some("/wANCg==")));
     assert_eq!((tombstone.order_key.as_deref(), tombstone.payload.len()), (Some("hex:ff01"), 0));
+    assert!(tombstone.payload_is_null() && !plain.payload_is_null());
     assert_eq!(got[1].coordinate.as_ref().unwrap().as_str(), format!("{}/0/1", place.topic));
     assert_eq!(tombstone.id, None);
 }

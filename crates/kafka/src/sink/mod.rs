@@ -35,10 +35,11 @@ pub struct KafkaSink {
     timeout: Duration,
     answer: Duration,
     producer: Mutex<Option<Producer>>,
+    said: Said,
     topics: Arc<Topics>,
 }
 
-type Producer = FutureProducer<Log>;
+type Producer = FutureProducer<Said>;
 
 /// How long to wait before a full queue is tried again.
 const QUEUE_FULL: Duration = Duration::from_millis(10);
@@ -52,6 +53,7 @@ impl KafkaSink {
             timeout: Duration::from_secs(30),
             answer: Duration::from_secs(10),
             producer: Mutex::default(),
+            said: Said::default(),
             topics: Arc::default(),
         }
     }
@@ -102,9 +104,9 @@ impl KafkaSink {
 
     fn create(&self) -> Result<Producer, SinkError> {
         let refused = |reason| SinkError::new(SinkErrorKind::Configuration, self.attempted(), reason);
-        let ours = |name: &str| refused(format!("{name} is not for you to set; what Oncebox promises rests on it"));
         if self.settings.has("transactional.id") {
-            return Err(ours("transactional.id"));
+            let reason = "transactional.id is not for you to set; what Oncebox promises rests on it";
+            return Err(refused(reason.to_owned()));
         }
         let timeout = self.timeout.as_millis().to_string();
         let fixed = [
@@ -120,9 +122,9 @@ impl KafkaSink {
             // As Java's producers do, so that a key has one partition whoever writes it.
             ("partitioner", "murmur2_random"),
         ];
-        let client = self.settings.client(&defaults, &fixed).map_err(|name| ours(&name))?;
+        let client = self.settings.client(&defaults, &fixed).map_err(refused)?;
         client
-            .create_with_context(Log)
+            .create_with_context(self.said.clone())
             .map_err(|error| SinkError::new(error::sink_kind(&error), self.attempted(), error::reason(&error)))
     }
 
@@ -137,9 +139,11 @@ impl KafkaSink {
         let message = &outgoing.message;
         loop {
             let mut record = FutureRecord::<str, [u8]>::to(&outgoing.topic)
-                .payload(&message.payload)
                 .timestamp(message.time.as_millisecond())
                 .headers(record::write_headers(message, Some(&self.source)));
+            if !message.payload_is_null() {
+                record = record.payload(&message.payload);
+            }
             if let Some(key) = &message.order_key {
                 record = record.key(key);
             }
@@ -222,15 +226,15 @@ impl Sink for KafkaSink {
     async fn open(&self) -> Result<(), SinkError> {
         let (producer, answer) = (self.producer()?, self.answer);
         let asked = tokio::task::spawn_blocking(move || producer.client().fetch_cluster_id(answer)).await;
-        match asked {
-            Ok(Some(_)) => Ok(()),
-            _ => {
-                let reason = format!(
-                    "no broker answered within {answer:?}; check the address, that they run, and who they let in"
-                );
-                Err(SinkError::new(SinkErrorKind::Unavailable, self.attempted(), reason))
-            }
+        if matches!(asked, Ok(Some(_))) {
+            return Ok(());
         }
+        if let Some(error) = self.said.permanent() {
+            return Err(SinkError::new(SinkErrorKind::Configuration, self.attempted(), error::reason(&error)));
+        }
+        let reason =
+            format!("no broker answered within {answer:?}; check the address, that they run, and who they let in");
+        Err(SinkError::new(SinkErrorKind::Unavailable, self.attempted(), reason))
     }
 
     async fn publish(&self, batch: &[Outgoing]) -> Vec<Result<(), SinkError>> {
@@ -282,15 +286,27 @@ impl fmt::Debug for KafkaSink {
     }
 }
 
-/// Sends librdkafka's log where ours goes.
-struct Log;
+/// Sends librdkafka's log where ours goes, and keeps what will not get better by itself: a question to the brokers just finds
+/// no answer then.
+#[derive(Clone, Debug, Default)]
+struct Said(Arc<Mutex<Option<KafkaError>>>);
 
-impl ClientContext for Log {
+impl Said {
+    /// The last of these, once.
+    fn permanent(&self) -> Option<KafkaError> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl ClientContext for Said {
     fn log(&self, _level: RDKafkaLogLevel, facility: &str, message: &str) {
         tracing::debug!(target: "librdkafka", facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(target: "librdkafka", %error, reason);
+        if error::sink_kind(&error) == SinkErrorKind::Configuration {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        }
     }
 }

@@ -157,10 +157,11 @@ impl KafkaSource {
 
     fn delivery(&self, receipt: KafkaReceipt, message: Arc<Message>) -> Delivery<KafkaReceipt> {
         let mut delivery = Delivery::new(message, receipt);
-        let KafkaReceipt { partition, offset, hand, .. } = receipt;
+        let KafkaReceipt { partition, offset, hand, is_uncounted, .. } = receipt;
         delivery.coordinate = Some(Coordinate::new(format!("{}/{partition}/{offset}", self.config.topic)));
         // Kafka does not count; a second hand-out of ours is one for sure.
         delivery.count = (hand > 1).then_some(hand);
+        delivery.is_uncounted = is_uncounted;
         delivery
     }
 }

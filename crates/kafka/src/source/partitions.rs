@@ -30,6 +30,8 @@ pub struct KafkaReceipt {
     pub(super) witness: i64,
     /// The epoch of its partition in the store, where offsets are kept there.
     pub(super) held: i64,
+    /// An owner of the partition before us may have had it in hand when it died.
+    pub(super) is_uncounted: bool,
 }
 
 /// Where a partition begins, if the store says so.
@@ -50,6 +52,10 @@ impl Begin {
         self.next - i64::from(self.witness.is_some())
     }
 }
+
+/// Records after the mark, when a partition is assigned, that an owner before us may have had in hand. Consumers have fewer in
+/// hand unless they are told otherwise.
+const FIRST_WINDOW: usize = 2_000;
 
 /// A partition whose records are not those that were read before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +86,8 @@ struct Partition {
     held: i64,
     /// The offset and look of a record that was read before.
     known: Option<(i64, i64)>,
+    /// How many records came, up to the first window.
+    came: usize,
 }
 
 #[derive(Debug)]
@@ -104,6 +112,7 @@ struct Record {
     witness: i64,
     /// When it was stored, as far as the brokers tell.
     stored: Option<Timestamp>,
+    is_uncounted: bool,
 }
 
 /// A bound on what waits in one partition.
@@ -191,7 +200,10 @@ impl Partitions {
             return Ok(());
         }
         let from = partition.next.replace(offset + 1).unwrap_or(offset);
-        partition.wait(offset, Waiting { record: Record { message, from, witness, stored }, due: None, hands: 0 });
+        let is_uncounted = partition.came < FIRST_WINDOW;
+        partition.came += usize::from(is_uncounted);
+        let record = Record { message, from, witness, stored, is_uncounted };
+        partition.wait(offset, Waiting { record, due: None, hands: 0 });
         Ok(())
     }
 
@@ -221,8 +233,9 @@ impl Partitions {
                 partition.waiting_bytes -= record.message.payload.len();
                 let hand = hands + 1;
                 let Partition { epoch, held, .. } = *partition;
-                let Record { from, witness, .. } = record;
-                let receipt = KafkaReceipt { partition: number, offset, epoch, hand, from, witness, held };
+                let Record { from, witness, is_uncounted, .. } = record;
+                let receipt =
+                    KafkaReceipt { partition: number, offset, epoch, hand, from, witness, held, is_uncounted };
                 taken.push((receipt, Arc::clone(&record.message)));
                 partition.out.insert(offset, Out { record, hand });
                 self.turn = number;
@@ -412,6 +425,19 @@ mod tests {
         assert_eq!(partitions.out(&[0]), 1);
         assert!(partitions.finish(&one));
         assert_eq!((partitions.out(&[0]), partitions.tell_marks()), (0, vec![(0, 2)]));
+    }
+
+    #[test]
+    fn only_the_first_window_of_an_assignment_may_have_come_before() {
+        let mut partitions = fetched(0..FIRST_WINDOW as i64 + 1);
+        let taken = partitions.take(FIRST_WINDOW + 1, Instant::now());
+        let uncounted = |taken: &[(KafkaReceipt, Arc<Message>)]| taken.iter().filter(|(r, _)| r.is_uncounted).count();
+        assert_eq!((uncounted(&taken), taken[FIRST_WINDOW].0.is_uncounted), (FIRST_WINDOW, false));
+        assert!(partitions.release(&taken[0].0, None));
+        assert!(partitions.take(1, Instant::now())[0].0.is_uncounted, "it is the same record");
+        partitions.assign(&[0]);
+        note(&mut partitions, 0, 5);
+        assert_eq!(uncounted(&partitions.take(1, Instant::now())), 1);
     }
 
     #[test]

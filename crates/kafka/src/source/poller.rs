@@ -29,6 +29,11 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Between two tries of something that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// What a client that finds no broker may have said, and how long it may take to say something. Without a wait, a line of its
+/// log would end the look.
+const SAID_MAX: usize = 100;
+const SAID_WAIT: Duration = Duration::from_millis(100);
+
 /// At most this often: what was done in it comes again after a crash, and is found to be a duplicate.
 const COMMIT_EVERY: Duration = Duration::from_millis(100);
 
@@ -119,12 +124,20 @@ fn connect(
     let failed = |error: &KafkaError| config.error(error::source_kind(error), "open", error::reason(error));
     let group = Group { config: Arc::clone(config), shared: Arc::clone(shared), ledger: ledger.cloned() };
     let consumer: BaseConsumer<Group> = client(config)?.create_with_context(group).map_err(|error| failed(&error))?;
-    if !has_topic(&consumer, config, config.answer).map_err(|error| failed(&error))? {
+    // That it is not let in, the client says beside; the question itself just finds no answer.
+    let looked = has_topic(&consumer, config, config.answer).map_err(|error| permanent(&consumer).unwrap_or(error));
+    if !looked.map_err(|error| failed(&error))? {
         let reason = format!("there is no topic {}; create it, or correct its name", config.topic);
         return Err(config.error(SourceErrorKind::Configuration, "open", reason));
     }
     consumer.subscribe(&[&config.topic]).map_err(|error| failed(&error))?;
     Ok(consumer)
+}
+
+/// What the client has to say that will not get better by itself.
+fn permanent(consumer: &BaseConsumer<Group>) -> Option<KafkaError> {
+    let said = std::iter::from_fn(|| consumer.poll(SAID_WAIT)).take(SAID_MAX);
+    said.filter_map(Result::err).find(|error| error::source_kind(error) == SourceErrorKind::Configuration)
 }
 
 fn client(config: &Config) -> Result<ClientConfig, SourceError> {
@@ -143,10 +156,8 @@ fn client(config: &Config) -> Result<ClientConfig, SourceError> {
         );
         return Err(config.error(SourceErrorKind::Configuration, "open", reason));
     }
-    config.settings.client(&defaults, &ours).map_err(|name| {
-        let reason = format!("{name} is not for you to set; what Oncebox promises rests on it");
-        config.error(SourceErrorKind::Configuration, "open", reason)
-    })
+    let refused = |reason| config.error(SourceErrorKind::Configuration, "open", reason);
+    config.settings.client(&defaults, &ours).map_err(refused)
 }
 
 fn has_topic(consumer: &BaseConsumer<Group>, config: &Config, wait: Duration) -> Result<bool, KafkaError> {
@@ -265,7 +276,7 @@ impl Poller<'_> {
     }
 
     fn heed(&mut self, error: &KafkaError) {
-        let trouble = |kind| Trouble { kind, reason: error::reason(error) };
+        let trouble = |kind| Trouble { kind, reason: error::read_reason(error) };
         match error.rdkafka_error_code() {
             Some(Code::AutoOffsetReset) => self.shared.fail(start::out_of_range(self.config)),
             Some(Code::AllBrokersDown) => {
@@ -284,6 +295,7 @@ impl Poller<'_> {
                 self.shared.fail(trouble(error::source_kind(error)));
                 self.shared.state().must_rebuild = true;
             }
+            // Also what the client would try again for ever, or skip.
             _ if error::source_kind(error) == SourceErrorKind::Configuration => {
                 self.shared.fail(trouble(SourceErrorKind::Configuration));
             }

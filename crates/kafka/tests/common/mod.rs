@@ -229,3 +229,16 @@ async fn script(verb: &str, dir: &Path) -> String {
     assert!(ran.status.success(), "scripts/kafka {verb}: {}", String::from_utf8_lossy(&ran.stderr));
     String::from_utf8_lossy(&ran.stdout).trim().to_owned()
 }
+
+/// Runs a program of `tests/foreign`, with the client of others. `false` if it can't be had: then `name` is noted as skipped.
+pub(crate) async fn foreign(name: &str, program: &str, arguments: &[&str]) -> bool {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut command = Command::new(here.join("../../scripts/foreign"));
+    let ran = command.arg("run").arg(here.join("tests/foreign").join(program)).args(arguments).output().await.unwrap();
+    if ran.status.code() == Some(3) {
+        skipped(&format!("kafka::{name}"));
+        return false;
+    }
+    assert!(ran.status.success(), "{program}: {}", String::from_utf8_lossy(&ran.stderr));
+    true
+}
