@@ -16,12 +16,17 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use oncebox_core::cloud_events::{STRUCTURED, Spelling, structured};
 use oncebox_core::{Message, MessageId, Timestamp};
+use sha2::{Digest as _, Sha256};
 
 /// The header that the server itself recognises messages by.
 pub(crate) const NATS_ID: &str = "Nats-Msg-Id";
 
 /// Conditions under which the server was to store the message.
 const EXPECTED: &str = "Nats-Expected-";
+
+/// What stands between a message's id and the digest of its topic and source.
+const PLACE: char = '@';
+const PLACE_BYTES: usize = 16;
 
 const ATTRIBUTE: &str = "ce-";
 const CONTENT_TYPE: &str = "content-type";
@@ -63,9 +68,34 @@ pub(crate) fn write(message: &Message, source: Option<&str>, mode: Mode) -> (Hea
     }
 }
 
-/// What the server is told to recognise the message by.
-pub(crate) fn nats_id(id: &MessageId) -> String {
+/// What the server is told to recognise the message by. It knows messages by this alone, whatever their subject and source
+/// are, and remembers it when they are gone and cannot be compared: so all that makes a message this one is part of it.
+pub(crate) fn nats_id(id: &MessageId, topic: &str, source: Option<&str>) -> String {
+    let mut hash = Sha256::new();
+    hash.update((topic.len() as u64).to_be_bytes());
+    hash.update(topic);
+    if let Some(source) = source {
+        hash.update([1]);
+        hash.update(source);
+    }
+    let mut text = nats_id_alone(id);
+    text.push(PLACE);
+    for byte in &hash.finalize()[..PLACE_BYTES] {
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+/// As others write it.
+fn nats_id_alone(id: &MessageId) -> String {
     percent(id.as_str().as_bytes())
+}
+
+/// Whether it says nothing but the id, as others write it or as we do.
+fn says(nats_id: &str, id: &MessageId) -> bool {
+    let Some(rest) = nats_id.strip_prefix(&nats_id_alone(id)) else { return false };
+    let is_place = |rest: &str| rest.len() == 2 * PLACE_BYTES && rest.bytes().all(|byte| byte.is_ascii_hexdigit());
+    rest.is_empty() || rest.strip_prefix(PLACE).is_some_and(is_place)
 }
 
 /// A message from what was delivered. Its type is `subject` where no attribute names one.
@@ -101,7 +131,7 @@ pub(crate) fn read(headers: Option<&HeaderMap>, payload: Bytes, subject: &str, s
         match &message.id {
             None => message.id = MessageId::new(id).ok(),
             // It says what is known already.
-            Some(known) if nats_id(known) == id => {}
+            Some(known) if says(&id, known) => {}
             Some(_) => plain.push((NATS_ID.to_owned(), id.into_bytes())),
         }
     }
@@ -275,7 +305,7 @@ mod tests {
             for (_, values) in headers.iter() {
                 assert!(values.iter().all(|value| value.as_str().bytes().all(|byte| byte.is_ascii_graphic())));
             }
-            assert!(nats_id(&id).bytes().all(|byte| byte.is_ascii_graphic()));
+            assert!(nats_id(&id, "topic", None).bytes().all(|byte| byte.is_ascii_graphic()));
             let back = there_and_back(&sent, Mode::Binary);
             assert_eq!(
                 (back.id, back.kind, back.source, back.order_key),

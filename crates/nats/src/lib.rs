@@ -20,7 +20,7 @@
 //! | ours | on the wire |
 //! | --- | --- |
 //! | id, source, type, time, order key, version | CloudEvents attributes: headers `ce-id`, … (percent-encoded as the binding says), or one JSON document |
-//! | id | `Nats-Msg-Id` as well, so that the stream itself drops what is published again within its window |
+//! | id | with a digest of subject and source in `Nats-Msg-Id` as well, so that the stream itself drops what is published again within its window |
 //! | headers | themselves. Values that a header can't carry (line breaks, bytes that are no text, spaces at the ends) go as `name;base64`; names that it can't carry, or that would be an order to the server (`Nats-…`), as `name;percent`. Both are undone on arrival |
 //!
 //! A message that comes without CloudEvents gets its id from `oncebox-id`, else from `Nats-Msg-Id`, and its type from its

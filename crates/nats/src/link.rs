@@ -29,13 +29,14 @@ impl Link {
         let client = match &server.0 {
             At::Client(client) => client.clone(),
             At::Address(text) => {
-                let addresses = Server::addresses(text)
-                    .ok_or_else(|| Trouble::setting("the address cannot be read; write nats://host:port"))?;
+                let target = Server::target(text)
+                    .map_err(|why| Trouble::setting(format!("the address cannot be read: {why}")))?;
                 let options = ConnectOptions::new()
                     .name("oncebox")
                     .connection_timeout(ANSWER_MAX)
                     .request_timeout(Some(ANSWER_MAX));
-                options.connect(addresses).await.map_err(|error| error::connect(&error))?
+                let options = target.credentials.apply(options);
+                options.connect(target.servers).await.map_err(|error| error::connect(&error))?
             }
         };
         let mut context = jetstream::new(client.clone());

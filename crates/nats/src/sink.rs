@@ -21,10 +21,10 @@ use crate::server::Server;
 
 /// Publishes to JetStream. A topic is a subject: `invoices.paid`.
 ///
-/// A message is confirmed when its stream has stored it. Its id goes along as `Nats-Msg-Id`, so that a stream ignores what
-/// is published again within its `duplicate_window` (2 minutes unless set): a help, never counted on. The window knows
-/// ids only, so a message whose id *another* message has used lately, on another subject of the stream or from another
-/// source, is refused rather than taken for published.
+/// A message is confirmed when its stream has stored it. Its id goes along as `Nats-Msg-Id`, with a digest of its subject and
+/// source, so that a stream ignores what is published again within its `duplicate_window` (2 minutes unless set): a help,
+/// never counted on. The window knows this text only, and remembers it when the message is gone; two messages that share an
+/// id, on two subjects or from two sources, have two.
 ///
 /// It creates no streams: a subject that none takes is a [`Configuration`](SinkErrorKind::Configuration) error.
 pub struct JetStreamSink {
@@ -103,8 +103,7 @@ impl JetStreamSink {
         self
     }
 
-    /// Leaves out `Nats-Msg-Id`: the stream stores whatever is published, as often as it is. For streams that get one id on
-    /// several subjects.
+    /// Leaves out `Nats-Msg-Id`: the stream stores whatever is published, as often as it is.
     #[must_use]
     pub fn without_message_id(mut self) -> Self {
         self.names_id = false;
@@ -154,8 +153,9 @@ impl JetStreamSink {
         check_subject(topic).map_err(|why| SinkError::new(SinkErrorKind::Refused, attempted(outgoing), why))?;
         let message = &outgoing.message;
         let (mut headers, payload) = headers::write(message, self.source.as_deref(), self.mode);
+        let named = message.source.as_deref().or(self.source.as_deref());
         if let Some(id) = message.id.as_ref().filter(|_| self.names_id)
-            && let Ok(id) = headers::nats_id(id).parse::<async_nats::HeaderValue>()
+            && let Ok(id) = headers::nats_id(id, topic, named).parse::<async_nats::HeaderValue>()
         {
             headers.insert(NATS_ID, id);
         }
@@ -178,7 +178,7 @@ impl JetStreamSink {
             Ok(Err(error)) => return Err(failed(open, &error, outgoing, outgoing.message.payload.len())),
             Err(_) => return Err(late(outgoing)),
         };
-        if confirmed.duplicate && is_another(open, &confirmed, outgoing, sent.source.as_deref(), deadline).await {
+        if confirmed.duplicate && is_another(open, &confirmed, sent.source.as_deref(), deadline).await {
             let why = format!(
                 "another message with its id is in stream {} already, and the stream would drop this one; give it an id of \
                  its own",
@@ -260,23 +260,16 @@ impl fmt::Debug for JetStreamSink {
     }
 }
 
-/// Whether the message that the stream took this one for is another. If it can't be looked at, it is taken for the same.
-async fn is_another(
-    open: &Open,
-    confirmed: &PublishAck,
-    outgoing: &Outgoing,
-    source: Option<&str>,
-    deadline: Instant,
-) -> bool {
+/// Whether the message that the stream took this one for is another, which would take a producer that writes our ids. If it
+/// can't be looked at, it is gone: stored once, under an id that has topic, source and id in it, so it was this one. Its
+/// subject says nothing: a stream may rewrite it.
+async fn is_another(open: &Open, confirmed: &PublishAck, source: Option<&str>, deadline: Instant) -> bool {
     let stored = async {
         let stream = open.link.context.get_stream_no_info(&confirmed.stream).await.ok()?;
         stream.get_raw_message(confirmed.sequence).await.ok()
     };
     match timeout_at(deadline, stored).await {
-        Ok(Some(stored)) => {
-            stored.subject.as_str() != outgoing.topic
-                || stored.headers.get(SOURCE).map(|value| value.as_str()) != source
-        }
+        Ok(Some(stored)) => stored.headers.get(SOURCE).map(|value| value.as_str()) != source,
         Ok(None) | Err(_) => false,
     }
 }

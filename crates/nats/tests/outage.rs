@@ -82,15 +82,15 @@ async fn a_killed_server_loses_nothing() {
     eventually("what was in hand comes again", async || {
         let got = receive(&source, 10, Duration::from_secs(1)).await.unwrap_or_default();
         seen.extend(texts(&got));
-        ack(&source, got).await.unwrap();
+        // While the client is still reconnecting, this fails, and they come again.
+        let _ = ack(&source, got).await;
         ["4", "5", "6"].iter().all(|text| seen.contains(*text))
     })
     .await;
     eventually("all are settled", async || {
         // Also those that come again although they were acknowledged.
         let got = receive(&source, 10, Duration::from_millis(50)).await.unwrap_or_default();
-        ack(&source, got).await.unwrap();
-        place.pending().await == 0
+        ack(&source, got).await.is_ok() && place.pending().await == 0
     })
     .await;
 }

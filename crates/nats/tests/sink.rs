@@ -7,11 +7,11 @@ mod common;
 use std::time::Duration;
 
 use oncebox_core::sink::SinkErrorKind;
-use oncebox_core::{Message, Outgoing, Sink};
+use oncebox_core::{Message, MessageId, Outgoing, Sink};
 use oncebox_nats::JetStreamSink;
 use tokio::time::Instant;
 
-use common::{Place, receive_all, server, texts};
+use common::{Place, foreign, receive_all, server, texts};
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_unavailable_and_no_password_is_shown() {
@@ -130,24 +130,51 @@ async fn an_id_published_again_is_stored_once_within_the_window() {
     assert_eq!(place.stored().await, 1);
 }
 
+/// Ids are unique within a source, and one message may go to several subjects: none of them is taken for another.
 #[tokio::test]
-async fn an_id_that_another_message_has_is_refused_and_not_taken_for_published() {
-    let Some(url) = server("an_id_that_another_message_has_is_refused_and_not_taken_for_published") else { return };
+async fn an_id_that_another_message_has_is_published_too() {
+    let Some(url) = server("an_id_that_another_message_has_is_published_too") else { return };
     let place = Place::at(url).await;
     let sink = place.open_sink().await;
     let first = Message::new("noted").with_source("a");
     let other_subject = place.to(&format!("{}.other", place.subject), first.clone());
     let other_source = place.to(&place.subject, first.clone().with_source("b"));
-    sink.publish(&[place.to(&place.subject, first)]).await.remove(0).unwrap();
-    for other in [&other_subject, &other_source] {
-        let error = sink.publish(std::slice::from_ref(other)).await.remove(0).unwrap_err();
-        assert_eq!(error.kind(), SinkErrorKind::Refused, "{error}");
-        assert!(error.to_string().contains("its id"), "{error}");
+    let batch = [place.to(&place.subject, first), other_subject, other_source];
+    for _ in 0..2 {
+        assert_eq!(sink.publish(&batch).await, [Ok(()), Ok(()), Ok(())]);
     }
-    let without = place.sink().without_message_id();
-    without.open().await.unwrap();
-    assert_eq!(without.publish(&[other_subject, other_source]).await, [Ok(()), Ok(())]);
     assert_eq!(place.stored().await, 3);
+    let got = receive_all(&place.open_source().await, 3).await;
+    assert!(got.iter().all(|got| got.message.id == batch[0].message.id), "the id is the message's own");
+    assert!(got.iter().all(|got| got.message.headers.iter().count() == 0), "and says nothing else");
+}
+
+/// A stream remembers the ids of messages that are gone. What they were cannot be looked up, so a message of ours must not be
+/// taken for one of them.
+#[tokio::test]
+async fn an_id_of_a_foreign_message_that_is_gone_is_published() {
+    const NAME: &str = "an_id_of_a_foreign_message_that_is_gone_is_published";
+    let Some(url) = server(NAME) else { return };
+    let place = Place::at(url).await;
+    if !foreign(NAME, "publish_and_purge.py", &[&place.url, &place.stream, &place.subject, "m-1"]).await {
+        return;
+    }
+    let message = Message::new("noted").with_id(MessageId::new("m-1").unwrap()).with_payload("ours");
+    assert_eq!(place.open_sink().await.publish(&[place.to(&place.subject, message)]).await, [Ok(())]);
+    assert_eq!(place.stored().await, 1, "confirmed and not stored");
+    assert_eq!(texts(&receive_all(&place.open_source().await, 1).await), ["ours"]);
+}
+
+/// What was stored, consumed and removed, and then published again because its confirmation was lost, is done.
+#[tokio::test]
+async fn what_was_published_and_is_gone_is_not_published_again() {
+    let Some(url) = server("what_was_published_and_is_gone_is_not_published_again") else { return };
+    let place = Place::at(url).await;
+    let (sink, outgoing) = (place.open_sink().await, place.outgoing("once"));
+    assert_eq!(sink.publish(std::slice::from_ref(&outgoing)).await, [Ok(())]);
+    place.context.get_stream(&place.stream).await.unwrap().purge().await.unwrap();
+    assert_eq!(sink.publish(&[outgoing]).await, [Ok(())]);
+    assert_eq!(place.stored().await, 0);
 }
 
 #[tokio::test]

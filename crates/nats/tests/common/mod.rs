@@ -145,3 +145,16 @@ pub(crate) async fn receive_all(source: &JetStreamSource, count: usize) -> Vec<D
 pub(crate) fn texts(deliveries: &[Delivery<JetStreamReceipt>]) -> Vec<String> {
     deliveries.iter().map(|delivery| String::from_utf8_lossy(&delivery.message.payload).into_owned()).collect()
 }
+
+/// Runs a program of `tests/foreign`, with the client of others. `false` if it can't be had: then `name` is noted as skipped.
+pub(crate) async fn foreign(name: &str, program: &str, arguments: &[&str]) -> bool {
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut command = tokio::process::Command::new(here.join("../../scripts/foreign"));
+    let ran = command.arg("run").arg(here.join("tests/foreign").join(program)).args(arguments).output().await.unwrap();
+    if ran.status.code() == Some(3) {
+        oncebox_testkit::skipped(name);
+        return false;
+    }
+    assert!(ran.status.success(), "{program}: {}", String::from_utf8_lossy(&ran.stderr));
+    true
+}
