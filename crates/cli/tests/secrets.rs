@@ -54,6 +54,8 @@ fn oncebox(folder: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
     command.current_dir(folder).args(words).kill_on_drop(true);
     command.env("PLANTED", "CANARY-variable").env("ONCEBOX_LOG", "trace");
+    // Characters that end a part of an address, in an order that leaves a piece of the secret in each.
+    command.env("HOSTILE", "CANARY@CANARY/CANARY:1?CANARY#CANARY%CANARY,CANARY CANARY");
     command
 }
 
@@ -197,7 +199,21 @@ async fn what_is_wrong_with_a_file_tells_no_secret() {
         ("queue:payments", "nats://u:CANARY-password@127.0.0.1:1/stream"),
         ("queue:payments", "kafka://CANARY-password@h/topic/x/y"),
         ("queue:payments", "${PLANTED}"),
+        ("sqlite://shop.db", "postgres://app:${HOSTILE}@127.0.0.1:1/shop"),
+        ("sqlite://shop.db", "postgres://${HOSTILE}@127.0.0.1:1/shop"),
+        ("sqlite://shop.db", "postgres://app@127.0.0.1:1/shop?password=${HOSTILE}"),
+        ("sqlite://shop.db", "postgres://app:p@${HOSTILE}/shop"),
+        ("sqlite://shop.db", "postgres://app:12/CANARY-password@127.0.0.1:1/shop"),
+        ("sqlite://shop.db", "${HOSTILE}"),
+        ("queue:payments", "amqp://u:${HOSTILE}@127.0.0.1:1/%2f/q"),
+        ("queue:payments", "amqp://${HOSTILE}/%2f/q"),
+        ("queue:payments", "nats://u:${HOSTILE}@127.0.0.1:1/stream"),
+        ("queue:payments", "nats://${HOSTILE}@127.0.0.1:1/stream"),
+        ("queue:payments", "kafka://${HOSTILE}/topic"),
+        ("queue:payments", "kafka://u:${HOSTILE}@127.0.0.1:1/topic"),
         ("to = \"queue:\"", "to = \"amqps://u:CANARY-password@h:notaport/\""),
+        ("to = \"queue:\"", "to = \"amqp://u:12/CANARY-password@h/\""),
+        ("to = \"queue:\"", "to = \"nats://${HOSTILE}\""),
         ("to = \"queue:\"", "to = \"sqs://CANARY-password\""),
         ("payment:{number}", "${PLANTED}{"),
         ("attempts = 2", "attempts = \"${PLANTED}\""),

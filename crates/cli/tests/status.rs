@@ -86,6 +86,7 @@ no process was seen in the last minute
         "name": "invoices", "applied": 300, "duplicates": 150, "conflicts": 0, "parked": 0,
         "parked_is_more": false, "dead": 0, "dead_is_more": false, "backlog": 0, "backlog_is_more": false, "oldest_seconds": 0,
         "guarantee": "effectively once", "waiting_for": [], "processes": 0, "seen_seconds_ago": 1, "counters": null,
+        "identity": "key `message-id` within consumer, order by none", "identity_refused": null, "identity_was": null,
     });
     assert_eq!(*consumer, expected);
     let relay = json!({

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use oncebox::memory::MemoryStore;
 use oncebox::queue::QueueStore;
-use oncebox::{Message, Queue};
+use oncebox::{Message, Queue, Release, Source};
 use oncebox_testkit::ManualClock;
 use oncebox_testkit::source::SourceFixture;
 use oncebox_testkit::store::StoreFixture;
@@ -90,3 +90,26 @@ macro_rules! on {
 on!(memory, Memory);
 on!(sqlite, sql::fixtures::SqliteFixture::default());
 on!(postgres, sql::fixtures::PostgresFixture::default());
+
+/// A beat that was on its way when a message went back must not hide it for another lease.
+async fn an_extension_after_a_release_hides_nothing<O: Open>(stores: O) {
+    let Some(store) = stores.open(Arc::new(ManualClock::new())).await else { return };
+    let queue = Queue::new(store.clone(), "released").unwrap().lease(Duration::from_secs(600));
+    queue.open(&store).await.unwrap();
+    queue.send([Message::new("noted")]).await.unwrap();
+    let first = queue.receive(1, Duration::ZERO).await.unwrap();
+    let receipt = Arc::clone(first[0].receipt());
+    queue.release(first, Release::default()).await.unwrap();
+    queue.extend(&[receipt]).await.unwrap();
+    assert_eq!(queue.receive(1, Duration::ZERO).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn an_extension_after_a_release_hides_nothing_in_memory() {
+    an_extension_after_a_release_hides_nothing(Memory).await;
+}
+
+#[tokio::test]
+async fn an_extension_after_a_release_hides_nothing_in_sqlite() {
+    an_extension_after_a_release_hides_nothing(sql::fixtures::SqliteFixture::default()).await;
+}

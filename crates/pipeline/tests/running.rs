@@ -137,6 +137,18 @@ impl Shop {
         Pipeline::parse("shop.toml", &self.text, &|_: &str| None).unwrap()
     }
 
+    /// The same database, and a file with another line in the place of one.
+    fn with(&mut self, line: &str, other: &str) {
+        assert!(self.text.contains(line), "no line {line}");
+        self.text = self.text.replace(line, other);
+    }
+
+    /// Why it does not start, which it must not.
+    async fn refused(&self, parts: Parts) -> RunFileError {
+        let never = std::future::pending();
+        run("shop.toml", &self.pipeline(), parts, |_| panic!("it was started"), never).await.unwrap_err()
+    }
+
     async fn send(&self, payloads: &[(&str, &str)]) {
         let message = |(id, payload): &(&str, &str)| {
             let message = Message::new("payment.received").with_id(MessageId::new(*id).unwrap());
@@ -273,6 +285,44 @@ async fn a_select_that_finds_nothing_is_not_what_was_expected() {
     }
 }
 
+/// SQLite has integers and floats. A number that is neither keeps its digits; a text that is none fails its message.
+#[tokio::test(flavor = "multi_thread")]
+async fn sqlite_gets_every_digit_of_a_number() {
+    let mut shop = Shop::sqlite().await;
+    shop.execute("create table digits (kind text, digits text)").await;
+    let Store::Sqlite(path) = &shop.store else { unreachable!() };
+    shop.text = format!(
+        "[store]\nurl = \"sqlite://{path}\"\n[[consumer]]\nname = \"digits\"\nfrom = \"queue:payments\"\n\
+         [[consumer.on]]\ntype = \"payment.received\"\nsql = \"insert into digits values (typeof(:n), :n)\"\n"
+    );
+    let deep = format!("{}1{}", "[".repeat(20_000), "]".repeat(20_000));
+    let sent = [
+        ("7", "integer"),
+        ("12.5", "real"),
+        ("123456789012345678.91", "text"),
+        ("123456789012345678901234567890", "text"),
+        ("1e999999999", "text"),
+        (deep.as_str(), "text"),
+    ];
+    let payloads: Vec<String> = sent.iter().map(|(n, _)| format!(r#"{{"n":0,"n":{n}}}"#)).collect();
+    let messages: Vec<(&str, &str)> =
+        sent.iter().map(|(n, _)| &n[..n.len().min(40)]).zip(payloads.iter().map(String::as_str)).collect();
+    shop.send(&messages).await;
+    shop.send(&[("half", r#"{"n":"\ud800"}"#)]).await;
+    let parked = format!("select cast(count(*) as text) from {}", shop.oncebox_table("parked"));
+    shop.run_until("all were tried", async || {
+        shop.text("select cast(count(*) as text) from digits").await == sent.len().to_string()
+            && shop.text(&parked).await == "1"
+    })
+    .await;
+    for (digits, kind) in sent {
+        let found = shop.text(&format!("select kind from digits where digits = '{digits}'")).await;
+        assert_eq!(found, kind, "{}", &digits[..digits.len().min(40)]);
+    }
+    let reason = shop.text(&format!("select reason from {}", shop.oncebox_table("parked"))).await;
+    assert!(reason.contains("`n`") && reason.contains("half of a pair"), "{reason}");
+}
+
 /// Values arrive as they were sent, in columns of every kind. A cast that knows no length would cut them.
 #[tokio::test(flavor = "multi_thread")]
 async fn columns_of_every_kind_keep_their_values() {
@@ -291,6 +341,9 @@ async fn columns_of_every_kind_keep_their_values() {
         ("bit(4)", r#""1011""#, "1011"),
         ("bit varying(8)", r#""10110""#, "10110"),
         ("numeric(12,3)", "1234567.125", "1234567.125"),
+        ("numeric", "123456789012345678.910", "123456789012345678.910"),
+        ("text", "-1.10E+5", "-1.10E+5"),
+        ("jsonb", r#"{"n":123456789012345678.910}"#, r#"{"n": 123456789012345678.910}"#),
         ("bigint", "9007199254740993", "9007199254740993"),
         ("boolean", "true", "true"),
         ("uuid", r#""018f9c2e-7d5a-7b3c-9d1e-2f3a4b5c6d7e""#, "018f9c2e-7d5a-7b3c-9d1e-2f3a4b5c6d7e"),
@@ -401,5 +454,48 @@ async fn messages_of_one_key_need_agree_only_where_the_file_says() {
             .await;
         let parked = format!("select cast(count(*) as text) from {}", shop.oncebox_table("parked"));
         assert_eq!(shop.text(&parked).await, "0", "a duplicate, not a conflict");
+    }
+}
+
+/// The whole story of a key that is edited: it doubles nothing, and everything that could tell tells.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edited_key_is_refused_everywhere_and_bridged_on_request() {
+    for mut shop in Shop::all("an_edited_key_is_refused_everywhere_and_bridged_on_request").await {
+        let from = "from = \"queue:payments\"";
+        let body = |n: i32| format!(r#"{{"payment_id":{n},"amount":1,"note":"x","invoice":{{"id":7}}}}"#);
+        // Each comes under an id of its own once it is sent again: only its payload tells.
+        shop.with(from, "from = \"queue:payments\"\nkey = \"content-hash\"");
+        let all: Vec<(String, String)> = (0..20).map(|n| (format!("a{n}"), body(n))).collect();
+        shop.send(&all.iter().map(|(id, body)| (id.as_str(), body.as_str())).collect::<Vec<_>>()).await;
+        let paid = "select cast(sum(paid) as text) from NAMEinvoices";
+        let is_paid = async |shop: &Shop, sum: f64| shop.text(paid).await.parse::<f64>().unwrap() == sum;
+        shop.run_until("all are paid", async || is_paid(&shop, 20.0).await).await;
+
+        shop.with("key = \"content-hash\"", "key = \"message-id\"");
+        for parts in [Parts::All, Parts::Nothing] {
+            let error = shop.refused(parts).await;
+            assert_eq!(error.code(), oncebox::Code::IdentityChanged, "{error}");
+            let says = error.to_string();
+            assert!(says.contains("`content-hash/2`") && says.contains("`message-id`"), "{says}");
+        }
+        let report = oncebox_pipeline::doctor::examine(&shop.pipeline(), &shop.text).await;
+        assert!(report.has_errors() && report.findings.iter().any(|finding| finding.check == "identity.changed"));
+        assert_eq!(report.weaker_than(oncebox::Guarantee::EffectivelyOnce).count(), 1);
+        if let Store::Sqlite(path) = &shop.store {
+            // What `oncebox status` tells.
+            let store = oncebox::sqlite::Sqlite::open(path).await.unwrap();
+            let refused = oncebox_pipeline::refused(&shop.pipeline(), &store).await.unwrap();
+            assert_eq!(refused.iter().map(|one| one.consumer.as_str()).collect::<Vec<_>>(), ["invoices"]);
+        }
+
+        shop.with("key = \"message-id\"", "key = \"message-id\"\nkey_was = \"content-hash\"");
+        assert!(run("shop.toml", &shop.pipeline(), Parts::Nothing, |_| (), std::future::pending()).await.is_ok());
+        let all: Vec<(String, String)> = (0..21).map(|n| (format!("b{n}"), body(n))).collect();
+        shop.send(&all.iter().map(|(id, body)| (id.as_str(), body.as_str())).collect::<Vec<_>>()).await;
+        shop.run_until("the new one is paid", async || is_paid(&shop, 21.0).await).await;
+        let left = shop.oncebox_table("queue");
+        let left = format!("select cast(count(*) as text) from {left}");
+        shop.run_until("nothing is left", async || shop.text(&left).await == "0").await;
+        assert!(is_paid(&shop, 21.0).await);
     }
 }

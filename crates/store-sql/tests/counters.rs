@@ -130,6 +130,61 @@ async fn processes_that_are_gone_are_added_up_once_in_memory() {
     processes_that_are_gone_are_added_up_once(store, clock).await;
 }
 
+/// A start whose answer was lost is repeated, by then with more to tell: what it told last counts, and it was seen just now.
+async fn a_process_that_begins_again_tells_anew<S: CounterStore>(store: S, clock: Arc<ManualClock>) {
+    let one = process("a/1");
+    start(&store, &one, &[consumer("invoices", 5)]).await;
+    clock.advance(GONE_AFTER + Duration::from_secs(1));
+    start(&store, &one, &[consumer("invoices", 7)]).await;
+    assert_eq!(sum(&store, "invoices").await, (7, 1));
+    assert_eq!(fold(&store).await, 0, "it was seen just now");
+}
+
+/// However many processes are alive, the one that is gone is found.
+async fn processes_that_are_alive_take_no_place_among_those_that_are_gone<S: CounterStore>(
+    store: S,
+    clock: Arc<ManualClock>,
+) {
+    let alive: Vec<Process> = (0..20).map(|_| process("a/1")).collect();
+    for one in &alive {
+        start(&store, one, &[consumer("invoices", 1)]).await;
+    }
+    start(&store, &process("z/9"), &[consumer("invoices", 5)]).await;
+    clock.advance(GONE_AFTER + Duration::from_secs(1));
+    for one in &alive {
+        assert!(write(&store, one, &[consumer("invoices", 1)]).await);
+    }
+    assert_eq!(fold(&store).await, 1);
+    assert_eq!(sum(&store, "invoices").await, (25, 21));
+}
+
+macro_rules! on_both_stores {
+    ($($case:ident, $on_sqlite:ident, $on_postgres:ident;)+) => {
+        $(
+            #[tokio::test]
+            async fn $on_sqlite() {
+                let (place, clock) = (SqlitePlace::new(), Arc::new(ManualClock::new()));
+                $case(place.open_with(Arc::clone(&clock)).await, clock).await;
+            }
+
+            #[tokio::test]
+            async fn $on_postgres() {
+                let Some(place) = PostgresPlace::or_skip(stringify!($on_postgres)) else { return };
+                let clock = Arc::new(ManualClock::new());
+                $case(place.open_with(Arc::clone(&clock)).await, clock).await;
+            }
+        )+
+    };
+}
+
+on_both_stores! {
+    a_process_that_begins_again_tells_anew,
+        a_process_that_begins_again_tells_anew_on_sqlite, a_process_that_begins_again_tells_anew_on_postgres;
+    processes_that_are_alive_take_no_place_among_those_that_are_gone,
+        processes_that_are_alive_take_no_place_among_those_that_are_gone_on_sqlite,
+        processes_that_are_alive_take_no_place_among_those_that_are_gone_on_postgres;
+}
+
 /// Many processes add up at the same time, and each row is counted once.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_who_add_up_at_once_count_nothing_twice() {

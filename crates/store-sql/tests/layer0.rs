@@ -6,8 +6,16 @@
 mod common;
 
 use common::{PostgresPlace, SqlitePlace, begin, fingerprint};
+use std::time::Duration;
+
+use oncebox_core::horizon::Consumers;
+use oncebox_core::identity::{Binding, Scheme};
 use oncebox_core::outbox::{Outbox, OutboxStore};
-use oncebox_core::{Claim, Key, Message, MessageId, Outcome, OutcomeKind, Outgoing, StoreErrorKind, Transaction};
+use oncebox_core::{
+    Claim, Code, Key, KeyStrategy, Message, MessageId, Outcome, OutcomeKind, Outgoing, StoreErrorKind, Transaction,
+};
+use oncebox_store_sql::SqlStore;
+use oncebox_store_sql::dialect::Dialect;
 use oncebox_testkit::stays_pending;
 use sqlx::{Connection, Executor};
 
@@ -63,6 +71,73 @@ async fn a_claim_in_the_users_transaction_on_postgres() {
 async fn a_consumer_needs_a_sound_name() {
     let store = SqlitePlace::new().open().await;
     assert_eq!(store.inbox("two words").await.unwrap_err().kind(), StoreErrorKind::Configuration);
+}
+
+/// The name of an inbox is bound to the way its keys are made, in the record that consumers have too.
+async fn is_bound<D: Dialect>(store: SqlStore<D>, db: &mut D::Db) {
+    let by_payment = || KeyStrategy::template("payment:{id}").unwrap();
+    let own = store.inbox("own").await.unwrap();
+    assert_eq!(store.inbox("own").await.unwrap().consumer(), own.consumer());
+    let refused = store.inbox_by("own", KeyStrategy::MessageId).await.unwrap_err();
+    assert_eq!(refused.code(), Code::IdentityChanged, "{refused}");
+    let inbox = store.inbox_by("billing", by_payment()).await.unwrap().look_every(Duration::ZERO);
+    assert!(store.inbox("billing").await.is_err() && store.inbox_by("billing", KeyStrategy::MessageId).await.is_err());
+    assert!(store.inbox_by("billing", by_payment()).await.is_ok());
+
+    let message = Message::new("paid").with_payload(r#"{"id":7}"#);
+    assert_eq!(inbox.key_of(&message).unwrap(), by_payment().key(&message, None).unwrap());
+    assert_eq!(inbox.claim_message(db, &message).await.unwrap(), Claim::Fresh);
+    assert!(own.key_of(&message).is_err());
+    // What changes while it is open is seen by the next claim.
+    let mut tx = begin(&store).await;
+    let other = Binding { scheme: Scheme::of_caller("other".to_owned()), was: None };
+    tx.set_binding(inbox.consumer(), &other).await.unwrap();
+    common::commit(tx).await;
+    let refused = inbox.claim_message(db, &message).await.unwrap_err();
+    assert_eq!(refused.code(), Code::IdentityChanged, "{refused}");
+}
+
+/// A message that is older than what is remembered is neither new nor a duplicate.
+async fn reads_the_horizon<D: Dialect>(store: SqlStore<D>, db: &mut D::Db) {
+    let inbox = store.inbox_by("billing", KeyStrategy::MessageId).await.unwrap();
+    let made_ago = |id: &str, hours: u64| {
+        let mut message = Message::new("paid").with_id(MessageId::new(id).unwrap());
+        message.time -= Duration::from_secs(3_600 * hours);
+        message
+    };
+    assert_eq!(inbox.claim_message(db, &made_ago("known", 9)).await.unwrap(), Claim::Fresh, "nothing is forgotten");
+    let mut tx = begin(&store).await;
+    let horizon = made_ago("checkpoint", 2).time;
+    assert!(tx.set_checkpoint(inbox.consumer(), horizon).await.unwrap());
+    common::commit(tx).await;
+    let Claim::Forgotten { horizon: told } = inbox.claim_message(db, &made_ago("old", 9)).await.unwrap() else {
+        panic!("nobody can tell whether it was handled")
+    };
+    assert_eq!(told.as_microsecond(), horizon.as_microsecond());
+    assert!(matches!(inbox.claim_message(db, &made_ago("known", 9)).await.unwrap(), Claim::Duplicate(_)));
+    assert_eq!(inbox.claim_message(db, &made_ago("young", 1)).await.unwrap(), Claim::Fresh);
+    // It was not claimed: whoever knows better may claim it without saying when it was made.
+    let old = made_ago("old", 9);
+    let claim = inbox.claim(db, &inbox.key_of(&old).unwrap(), fingerprint(1)).await.unwrap();
+    assert_eq!(claim, Claim::Fresh);
+}
+
+#[tokio::test]
+async fn an_inbox_is_bound_to_the_way_its_keys_are_made() {
+    let place = SqlitePlace::new();
+    is_bound(place.open().await, &mut place.connection().await).await;
+    let Some(place) = PostgresPlace::or_skip("an_inbox_is_bound_to_the_way_its_keys_are_made") else { return };
+    is_bound(place.open().await, &mut place.connection().await).await;
+}
+
+#[tokio::test]
+async fn a_claim_that_says_when_its_message_was_made_reads_the_horizon() {
+    let place = SqlitePlace::new();
+    reads_the_horizon(place.open().await, &mut place.connection().await).await;
+    let Some(place) = PostgresPlace::or_skip("a_claim_that_says_when_its_message_was_made_reads_the_horizon") else {
+        return;
+    };
+    reads_the_horizon(place.open().await, &mut place.connection().await).await;
 }
 
 fn placed(id: &str) -> Outgoing {

@@ -66,6 +66,13 @@ async fn many_retries_hide_no_dead_message<S: QuarantineStore + DepthStore>(stor
     let expected = ParkedDepth { waiting: Depth::COUNTED_MAX, waiting_is_more: true, dead: 101, dead_is_more: false };
     assert_eq!(depth(&store, billing).await, expected);
     assert_eq!(depth(&store, other).await, ParkedDepth::counted(0, 1));
+
+    // Who waits for a version goes on when it comes; who gave it up needs a person, whoever else did.
+    let hour = Duration::from_secs(3_600);
+    put(&store, &[park(other, "gap", Some("account-2"), Waits::Gap(hour))]).await;
+    put(&store, &[park(billing, "gave-up", Some("account-2"), Waits::Missing)]).await;
+    assert_eq!(depth(&store, other).await, ParkedDepth::counted(1, 1));
+    assert_eq!(depth(&store, billing).await, ParkedDepth { dead: 102, ..expected });
 }
 
 #[tokio::test]

@@ -241,3 +241,59 @@ async fn who_only_looks_waits_for_nobody_and_writes_nothing() {
     assert_eq!(seen, 1);
     tx.rollback().await;
 }
+
+/// SQLite opens a file that it may not write, and says so only when something is written.
+#[tokio::test]
+async fn a_file_that_may_not_be_written_is_refused_at_once() {
+    let place = SqlitePlace::new();
+    drop(place.open().await);
+    let error = Sqlite::open(format!("sqlite:{}?mode=ro", place.path())).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.code()),
+        (StoreErrorKind::Configuration, oncebox_core::Code::NoPrivilege),
+        "{error}"
+    );
+    assert!(error.to_string().contains("the file is read-only"), "{error}");
+    Sqlite::builder(format!("sqlite:{}?mode=ro", place.path())).look_only().open().await.expect("it can be looked at");
+}
+
+/// A process that goes on writing into a file that has no name any more acknowledges what the next one does not find.
+#[tokio::test]
+async fn a_file_that_was_moved_or_replaced_is_noticed() {
+    let place = SqlitePlace::new();
+    let store = place.open().await;
+    let billing = consumer(&store, "billing").await;
+    let mut tx = begin(&store).await;
+    claim(&mut tx, &request(billing, "a")).await;
+    commit(tx).await;
+
+    let moved = format!("{}.moved", place.path());
+    std::fs::rename(place.path(), &moved).unwrap();
+    let error = store.connect().await.unwrap().begin(common::LOCK_WAIT).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("moved or deleted"), "{error}");
+    assert!(!std::path::Path::new(&place.path()).exists(), "no other file is made in its place");
+    std::fs::rename(&moved, place.path()).unwrap();
+    assert!(matches!(look(&store, &request(billing, "a")).await, Claim::Duplicate(_)), "it is back");
+
+    std::fs::rename(place.path(), &moved).unwrap();
+    std::fs::copy(&moved, place.path()).unwrap();
+    let error = store.connect().await.unwrap().begin(common::LOCK_WAIT).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+    assert!(error.to_string().contains("another file"), "{error}");
+}
+
+/// What is committed into a file that has lost its name is gone with the next start: nobody may acknowledge it.
+#[tokio::test]
+async fn a_file_that_is_replaced_in_the_middle_of_a_transaction_commits_nothing_for_sure() {
+    let setup = Setup::new().await;
+    let path = setup.place.path();
+    let tx = setup.claimed().await;
+    std::fs::copy(&path, format!("{path}.backup")).unwrap();
+    std::fs::rename(&path, format!("{path}.moved")).unwrap();
+    std::fs::rename(format!("{path}.backup"), &path).unwrap();
+    match tx.commit().await {
+        Ended::Unknown { error, .. } => assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}"),
+        other => panic!("expected an unknown end, got {other:?}"),
+    }
+}

@@ -12,7 +12,7 @@ use oncebox_testkit::store::{Setup, StoreFixture};
 
 use crate::rig::{
     DRIVE, PLAIN, ada, admin, apply_before, begin, commit, consumer, dead, effects, far_future, meant, message, park,
-    runner, verbs,
+    park_before, runner, verbs,
 };
 
 /// Each message is told what would become of it, in a sentence; forced, some of it changes.
@@ -34,8 +34,12 @@ where
     let first = dead(us, message("first", "{}").with_order_key("a"));
     let second = dead(us, message("second", "{}").with_order_key("a"));
     let unreadable = dead(us, message("unreadable", "not json"));
-    park(store, &[dead(us, message("fine", "{}")), applied, conflict, unknown, retrying, first, second, unreadable])
-        .await;
+    // It could not be tried when it came, and got its record from a redelivery.
+    let mut early = dead(us, message("early", "{}"));
+    early.owns_record = false;
+    let fine = dead(us, message("fine", "{}"));
+    park(store, &[fine, early.clone(), applied, conflict, unknown, retrying, first, second, unreadable]).await;
+    park_before(store, &early).await;
     let reads = |message: &Message| {
         let json = serde_json::from_slice::<serde_json::Value>(&message.payload);
         json.map(drop).map_err(|_| "its payload is not JSON".to_owned())
@@ -49,6 +53,7 @@ where
     use Forecast::{AlreadyApplied, Conflict, EffectUnknown, HeldUp, Moving, Unreadable, WillApply};
     let expected = [
         ("fine", WillApply),
+        ("early", WillApply),
         ("applied", AlreadyApplied),
         ("applied", Conflict),
         ("unknown", EffectUnknown),
@@ -57,15 +62,15 @@ where
         ("unreadable", Unreadable),
     ];
     assert_eq!(forecasts, expected);
-    assert_eq!((plan.will_run(), plan.forecasts.values().sum::<u64>()), (2, meant.messages));
-    assert!(told[6].sentence.ends_with("today's handler cannot read it: its payload is not JSON"));
-    assert_eq!(admin.plan(&meant, true).await.unwrap().count(WillApply), 2, "forced, the unknown one runs too");
+    assert_eq!((plan.will_run(), plan.forecasts.values().sum::<u64>()), (3, meant.messages));
+    assert!(told[7].sentence.ends_with("today's handler cannot read it: its payload is not JSON"));
+    assert_eq!(admin.plan(&meant, true).await.unwrap().count(WillApply), 3, "forced, the unknown one runs too");
 
     let _runner = runner::<F>(store, |_| false);
     let replay = admin.start_replay(&meant, &PLAIN, &ada()).await.unwrap().id;
     let end = admin.drive(replay, &ada(), &DRIVE).await.unwrap();
-    assert_eq!((end.state, end.done, end.refused, end.held_up, end.moving), (ReplayState::Done, 2, 3, 1, 1), "{end:?}");
-    assert_eq!(effects::<F>(store).await.into_keys().collect::<Vec<_>>(), ["fine"]);
+    assert_eq!((end.state, end.done, end.refused, end.held_up, end.moving), (ReplayState::Done, 3, 3, 1, 1), "{end:?}");
+    assert_eq!(effects::<F>(store).await.into_keys().collect::<Vec<_>>(), ["early", "fine"]);
 }
 
 /// A message whose record has expired is refused, and the sentence gives both dates; forced, it runs.

@@ -102,6 +102,14 @@ pub(crate) async fn apply_before<S: QuarantineStore>(store: &S, park: &Park) {
     commit(tx).await;
 }
 
+/// Records that a message is parked, without a row.
+pub(crate) async fn park_before<S: QuarantineStore>(store: &S, park: &Park) {
+    let mut tx = begin(store).await;
+    assert_eq!(tx.claim(&[request(park)]).await.unwrap(), [Claim::Fresh]);
+    tx.record(&[(park.consumer, park.key.clone(), Outcome::of(OutcomeKind::Parked))]).await.unwrap();
+    commit(tx).await;
+}
+
 pub(crate) async fn rows<S: QuarantineStore>(store: &S, consumer: ConsumerId) -> Vec<ParkedRow> {
     let mut tx = begin(store).await;
     let rows = tx.page(consumer, 0, 100_000).await.unwrap();
@@ -156,7 +164,13 @@ pub(crate) async fn run_due<F: StoreFixture<Store: QuarantineStore>>(
         let ours = if one.owns_record {
             reclaimed.next().unwrap()
         } else {
-            tx.claim(&[request(&dead(consumer, one.message.clone()))]).await.unwrap()[0] == Claim::Fresh
+            let request = request(&dead(consumer, one.message.clone()));
+            match &tx.claim(std::slice::from_ref(&request)).await.unwrap()[0] {
+                Claim::Duplicate(earlier) if earlier.is_parked() => {
+                    tx.reclaim(&[(consumer, request.key)]).await.unwrap() == [true]
+                }
+                claim => *claim == Claim::Fresh,
+            }
         };
         if ours {
             F::write_effect(tx.db(), one.message.id.as_ref().unwrap().as_str()).await.unwrap();

@@ -56,6 +56,7 @@ url = "STORE"
 name = "invoices"
 from = "queue:payments"
 key = "payment:{payment_id}"
+key_was = "message-id"
 retention = "7d"
 replay_within = "7d"
 
@@ -71,6 +72,7 @@ replay_within = "7d"
 name = "ledger"
 from = "queue:entries"
 key = "broker-coordinate"
+key_was = "entry:{entry}"
 
   [[consumer.on]]
   type = "entry.made"

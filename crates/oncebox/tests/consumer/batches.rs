@@ -11,23 +11,6 @@ use oncebox_testkit::store::Setup;
 
 use super::rig::*;
 
-type Sizes = Arc<Mutex<Vec<usize>>>;
-
-async fn write_all<F: EngineFixture>(
-    mut ctx: Context<F::Store>,
-    notes: Vec<Note>,
-    sizes: Sizes,
-) -> oncebox::Result<Outcomes> {
-    sizes.lock().unwrap().push(notes.len());
-    for note in notes {
-        F::write_effect(ctx.db(), &note.text).await?;
-        if note.text == "bad" {
-            return Err(refuse());
-        }
-    }
-    Ok(Outcomes::Applied)
-}
-
 pub(crate) async fn a_batch_handler_gets_what_waits_in_one_transaction<F: EngineFixture>(setup: Setup<F>) {
     let source = MemorySource::new();
     source.send_all((0..50).map(|n| note(&n.to_string(), &format!("{n:02}"))));

@@ -17,7 +17,7 @@ const MESSAGES: usize = 200;
 /// With few messages of each key: those behind a parked one are parked too.
 const KEYS: usize = 100;
 
-async fn outlives_a_dead_dependency<F: EngineFixture>(setup: Setup<F>, order: OrderBy) {
+async fn outlives_a_dead_dependency<F: EngineFixture>(setup: &Setup<F>, order: OrderBy) {
     let source = MemorySource::with_clock(setup.clock.clone(), MemorySource::LEASE);
     source.send_all((0..MESSAGES).map(|n| {
         let (key, n) = (n % KEYS, n / KEYS);
@@ -50,19 +50,18 @@ async fn outlives_a_dead_dependency<F: EngineFixture>(setup: Setup<F>, order: Or
     })
     .await;
     assert!(F::parked(&setup.store).await.is_empty());
-    let mut applied = effects(&setup).await;
+    let mut applied = effects(setup).await;
     applied.dedup();
     assert_eq!(applied.len(), MESSAGES, "each once");
 }
 
 pub(crate) async fn a_dead_dependency_pauses_the_consumer_and_parks_little<F: EngineFixture>(setup: Setup<F>) {
-    outlives_a_dead_dependency(setup, OrderBy::Nothing).await;
+    outlives_a_dead_dependency(&setup, OrderBy::Nothing).await;
 }
 
 pub(crate) async fn a_dead_dependency_does_not_upset_the_order<F: EngineFixture>(setup: Setup<F>) {
-    let store = setup.store.clone();
-    outlives_a_dead_dependency(setup, OrderBy::MessageKey).await;
-    for (key, numbers) in by_key(&F::effects(&store).await) {
+    outlives_a_dead_dependency(&setup, OrderBy::MessageKey).await;
+    for (key, numbers) in by_key(&F::effects(&setup.store).await) {
         assert_eq!(numbers, (0..(MESSAGES / KEYS) as u32).collect::<Vec<_>>(), "order of {key}");
     }
 }

@@ -140,3 +140,26 @@ pub(crate) async fn a_store_that_lets_in_and_then_fails_is_waited_for<F: EngineF
     assert!(waited_for.is_some(), "it says what it waits for");
     assert_eq!((seen.handled, seen.failures), (1, 0));
 }
+
+/// A store whose commits all end unknown, such as one on a full disk, is not hammered.
+pub(crate) async fn unknown_commits_in_a_row_are_spaced_out<F: EngineFixture>(setup: Setup<F>) {
+    let plan = FaultPlan::default();
+    let store = Faulty::new(setup.store.clone(), plan.clone());
+    let source = MemorySource::new();
+    source.send(note("1", "a"));
+    let mut claimed = false;
+    plan.decide(move |call| match call {
+        "claim" => {
+            claimed = true;
+            None
+        }
+        "commit" => std::mem::take(&mut claimed).then_some(Fault::Lost),
+        _ => None,
+    });
+    let began = tokio::time::Instant::now();
+    let one = consumer("c", &store, source.clone()).on("noted", write!(F)).lanes(1);
+    run_until(one, "four commits are lost", async |seen| seen.unknown_commits >= 4).await;
+    // The second and the third wait for at least 50 and 100 ms.
+    assert!(began.elapsed() >= std::time::Duration::from_millis(150), "{:?}", began.elapsed());
+    assert!(effects(&setup).await.is_empty());
+}

@@ -259,3 +259,21 @@ pub(crate) async fn a_handler_during_which_a_store_goes_away_is_judged<F: Engine
     assert_eq!((kept.id.as_str(), kept.state, kept.class), ("1", RETRIES, Some(Class::Transient)));
     assert!(kept.reason.contains("it is down"), "{kept:?}");
 }
+
+/// A handler that speaks to another store, which says for one message what only a person can mend, fails for that message.
+pub(crate) async fn what_another_store_says_harms_one_message<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    let handler = |mut ctx: oncebox::Context<F::Store>, note: Note| async move {
+        if note.text == "bad" {
+            let corrupt = StoreError::new(StoreErrorKind::Corrupt, "ask the other store", "it said no");
+            return Err(oncebox::Failure::from(corrupt));
+        }
+        F::write_effect(ctx.db(), &note.text).await?;
+        oncebox::Result::Ok(Outcome::applied())
+    };
+    source.send_all([note("1", "bad"), note("2", "good")]);
+    let one = consumer("c", &setup.store, source.clone()).retry(at_once(1)).on("noted", handler).lanes(1);
+    run_dry(one.bounds(|bounds| bounds.batch_messages_max = 1), &source).await;
+    assert_eq!(states(&setup).await, [("1".to_owned(), DEAD)]);
+    assert_eq!((effects(&setup).await, source.backlog()), (vec!["good".to_owned()], 0));
+}

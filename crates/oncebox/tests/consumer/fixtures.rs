@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use oncebox::memory::{MemoryDb, MemoryStore};
+use oncebox::parked::Waits;
 use oncebox::{Class, Failure, Session, Store, Transaction};
 use oncebox_testkit::ManualClock;
 use oncebox_testkit::store::StoreFixture;
 
-use super::rig::{EngineFixture, ParkedRow};
+use super::rig::{DEAD, EngineFixture, ParkedRow};
 use super::sql::LOCK_WAIT;
 use super::sql::fixtures::{PostgresFixture, SqliteFixture};
 
@@ -47,7 +48,7 @@ impl EngineFixture for Memory {
     async fn parked(store: &MemoryStore) -> Vec<ParkedRow> {
         let row = |park: oncebox::parked::Park| ParkedRow {
             id: park.message.id.as_ref().map(|id| id.as_str().to_owned()).unwrap_or_default(),
-            state: park.verdict.waits.code(),
+            state: if park.verdict.waits == Waits::Missing { DEAD } else { park.verdict.waits.code() },
             class: park.verdict.class,
             cause: park.verdict.cause.as_str().to_owned(),
             reason: park.verdict.reason,
@@ -69,7 +70,12 @@ fn row((id, state, class, cause, reason, attempts): Answer) -> ParkedRow {
 macro_rules! parked_rows {
     ($store:ident, $table:literal) => {{
         let mut tx = $store.connect().await.unwrap().begin(LOCK_WAIT).await.unwrap();
-        let sql = concat!("select message_id, state, class, cause, reason, attempts from ", $table, " order by id");
+        let sql = concat!(
+            "select message_id, cast(case when due_at is null then 3 else state end as smallint), class, cause, reason, ",
+            "attempts from ",
+            $table,
+            " order by id"
+        );
         let rows: Vec<Answer> = sqlx::query_as(sql).fetch_all(tx.db()).await.unwrap();
         tx.rollback().await;
         rows.into_iter().map(row).collect()

@@ -7,17 +7,23 @@ mod archive;
 mod bad_input;
 mod batches;
 mod behind;
+mod breach;
 mod breaker;
+mod bridges;
 mod commits;
+mod deployments;
 mod drain;
 mod failures;
 mod fixtures;
 mod hooks;
 mod horizon;
+mod identity;
 mod journal;
 mod marks;
 mod once;
 mod order;
+mod own_record;
+mod panics;
 mod parking;
 mod poison;
 mod queue;
@@ -29,6 +35,7 @@ mod rig;
 #[path = "../../../store-sql/tests/common/mod.rs"]
 mod sql;
 mod stored;
+mod unleased;
 mod versions;
 
 /// Runs each case on each store, as tests named after it in the modules `memory`, `sqlite` and `postgres`.
@@ -52,7 +59,23 @@ macro_rules! on_every_store {
 }
 
 on_every_store! {
+    identity::another_key_under_one_name_is_refused_and_doubles_nothing,
+    identity::a_change_that_names_the_former_key_doubles_nothing,
+    identity::old_and_new_deployment_side_by_side_double_nothing,
+    identity::a_bridge_ends_when_the_horizon_is_past_the_former_key,
+    identity::what_runs_notices_that_its_name_is_bound_to_something_else,
+    identity::what_runs_with_the_former_key_keeps_the_bridge_up,
+    identity::what_was_parked_under_the_former_key_runs_once,
+    identity::a_key_that_another_message_had_before_is_not_in_the_way,
+    identity::another_order_or_scope_is_refused_unless_the_former_is_named,
+    identity::a_change_is_bridged_in_stored_mode,
     once::duplicate_delivery_runs_the_handler_once,
+    once::a_business_key_never_meets_the_key_of_a_message,
+    once::equal_contents_under_two_order_keys_are_two_messages,
+    once::the_content_hash_of_before_is_bridged_by_itself,
+    horizon::what_was_forgotten_of_shared_records_is_parked,
+    horizon::what_the_archive_knows_is_a_duplicate_for_who_asks_it,
+    horizon::an_operation_that_expired_is_known_by_the_archive,
     once::thirty_two_duplicates_at_the_same_instant_run_the_handler_once,
     once::the_same_key_three_times_in_one_batch_runs_once,
     once::a_duplicate_gets_the_stored_outcome,
@@ -148,6 +171,39 @@ on_every_store! {
     parking::errors_are_classed_by_who_knows_them,
     parking::a_type_with_a_policy_of_its_own_is_tried_by_it,
     parking::a_message_is_dead_when_it_has_been_failing_for_too_long,
+    deployments::what_both_deployments_parked_is_applied_once,
+    deployments::what_both_deployments_parked_in_order_goes_on,
+    deployments::what_two_scopes_parked_is_applied_once,
+    deployments::what_is_discarded_is_discarded_for_both_deployments,
+    deployments::an_unknown_effect_is_not_tried_by_the_old_one,
+    deployments::a_bridge_asks_the_archive,
+    deployments::another_scope_keeps_the_horizon,
+    deployments::a_conflict_stays_one_under_another_scope,
+    deployments::a_change_together_with_an_upgrade_doubles_nothing,
+    deployments::another_aggregate_is_refused,
+    bridges::what_is_parked_under_a_new_business_key_the_old_deployment_applies,
+    bridges::what_is_parked_under_a_new_scope_the_old_deployment_applies,
+    bridges::a_discarded_message_leaves_its_intent_to_the_next,
+    bridges::what_is_parked_and_was_handled_elsewhere_is_done_with,
+    bridges::a_broad_former_key_in_the_archive_hides_no_message,
+    bridges::the_archive_of_others_hides_no_message,
+    bridges::a_version_that_was_given_up_and_edited_goes_on,
+    versions::what_leaves_its_order_key_wakes_the_next,
+    failures::what_another_store_says_harms_one_message,
+    own_record::a_copy_of_what_was_handled_is_not_parked_for_its_type,
+    own_record::a_message_parked_behind_itself_is_applied,
+    own_record::a_replayed_message_and_its_redelivery_that_both_fail_once_are_applied,
+    own_record::a_replayed_message_that_waits_for_a_version_is_applied,
+    own_record::a_conflict_stays_one_when_fingerprints_change,
+    panics::a_panic_while_an_error_is_classed_harms_only_its_message,
+    panics::a_panic_in_the_source_of_an_error_harms_only_its_message,
+    panics::a_panic_while_an_error_is_dropped_harms_only_its_message,
+    panics::a_panic_while_a_handler_is_dropped_harms_only_its_message,
+    panics::hooks_that_panic_when_they_are_dropped_harm_nobody,
+    panics::a_broken_task_gives_its_messages_back,
+    panics::a_message_that_always_breaks_its_task_is_parked,
+    panics::a_lease_lost_in_another_store_is_a_failure,
+    commits::unknown_commits_in_a_row_are_spaced_out,
     behind::what_follows_a_parked_message_is_applied_in_order_after_it,
     behind::a_dead_message_holds_up_its_key_and_no_other,
     behind::what_cannot_be_read_is_parked_in_its_place,
@@ -158,12 +214,15 @@ on_every_store! {
     poison::what_kills_its_process_is_parked_and_its_neighbours_are_not,
     poison::what_dies_while_it_only_waits_is_blamed_on_nobody,
     poison::a_suspect_runs_alone_after_its_start_is_noted,
+    poison::what_its_source_does_not_count_is_counted,
     poison::what_has_no_key_and_no_place_is_parked_once,
     poison::what_has_an_id_and_no_key_is_parked_by_its_id,
     poison::what_was_parked_and_not_acknowledged_is_applied_once,
     poison::unknown_commits_while_parking_lose_and_double_nothing,
     versions::versions_that_come_in_any_order_are_applied_in_theirs,
     versions::a_gap_that_never_closes_is_given_up,
+    versions::versions_that_were_given_up_and_revived_are_applied,
+    versions::versions_of_two_types_are_applied_in_order_in_one_batch,
     versions::only_so_many_wait_for_one_gap,
     versions::full_states_are_applied_over_a_gap,
     versions::a_gap_that_must_not_be_is_dead_at_once,

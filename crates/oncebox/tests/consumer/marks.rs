@@ -93,9 +93,11 @@ pub(crate) async fn a_conflict_behind_a_message_that_left_its_batch_waits<F: Eng
         source.send(note(id, text).with_order_key(if id == "bad" { "b" } else { "k" }));
     }
     let tries = Arc::new(AtomicUsize::new(0));
-    let ordered = consumer("c", &setup.store, source.clone()).order_by(OrderBy::MessageKey).lanes(1).on(
-        "noted",
-        move |mut ctx: Context<F::Store>, note: Note| {
+    let ordered = consumer("c", &setup.store, source.clone())
+        .order_by(OrderBy::MessageKey)
+        .order_was(OrderBy::Nothing)
+        .lanes(1)
+        .on("noted", move |mut ctx: Context<F::Store>, note: Note| {
             let tries = Arc::clone(&tries);
             async move {
                 F::write_effect(ctx.db(), &note.text).await?;
@@ -105,8 +107,7 @@ pub(crate) async fn a_conflict_behind_a_message_that_left_its_batch_waits<F: Eng
                     _ => Ok(Outcome::applied()),
                 }
             }
-        },
-    );
+        });
     run_until(ordered, "all are settled", async |seen| source.backlog() == 0 && seen.in_hand == 0).await;
     assert_eq!(effects(&setup).await, ["k1", "x"], "parked first, the conflict would have held up what is before it");
     assert_eq!(states(&setup).await, [("x", DEAD), ("k3", BEHIND), ("bad", DEAD)].map(|(id, s)| (id.to_owned(), s)));

@@ -2,12 +2,17 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use oncebox::claim::Claim;
 use oncebox::memory::MemorySource;
 use oncebox::versions::Standing;
 
-use oncebox::{Class, Context, HookRuns, KeyStrategy, Outcome, OutcomeKind, Scope};
+use oncebox::store::{Inbox, Session, Store, Transaction};
+use oncebox::{
+    ClaimRequest, Class, ConsumerName, Content, Context, Ended, Fingerprinter, HookRuns, KeyStrategy, Message, Outcome,
+    OutcomeKind, Scope,
+};
 use oncebox_testkit::store::Setup;
 
 use super::rig::*;
@@ -208,4 +213,81 @@ pub(crate) async fn an_operation_is_applied_once_to_an_entity<F: EngineFixture>(
     run_dry(credit.lanes(1), &source).await;
     assert_eq!(effects(&setup).await, ["op-1", "op-2"]);
     assert_eq!(fresh.load(SeqCst), 2);
+}
+
+/// A business key that reads like the key of some message is not that message's key.
+pub(crate) async fn a_business_key_never_meets_the_key_of_a_message<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    let business = || {
+        let both = consumer("c", &setup.store, source.clone()).on("noted", write::<F>);
+        both.business_key(KeyStrategy::template("pay{text}").unwrap()).lanes(1)
+    };
+    // As parts, source and id of the first are what the template makes of the second.
+    source.send(note("7", "x").with_source("pay"));
+    run_dry(business(), &source).await;
+    source.send(note("8", "7").with_source("pay"));
+    let seen = run_dry(business(), &source).await;
+    assert_eq!((seen.handled, seen.business_duplicates, seen.conflicts), (1, 0, 0));
+    // And the other way round.
+    source.send(note("9", "10").with_source("pay"));
+    run_dry(business(), &source).await;
+    source.send(note("10", "11").with_source("pay"));
+    run_dry(business(), &source).await;
+    assert_eq!(effects(&setup).await, ["10", "11", "7", "x"]);
+}
+
+/// Without ids, the same content under another order key is another message, and a null payload is not an empty one.
+pub(crate) async fn equal_contents_under_two_order_keys_are_two_messages<F: EngineFixture>(setup: Setup<F>) {
+    async fn tell<F: EngineFixture>(mut ctx: Context<F::Store>, message: Message) -> oncebox::Result<Outcome> {
+        let what = if message.payload_is_null() { "deleted" } else { "said" };
+        let key = message.order_key.clone().unwrap_or_default();
+        F::write_effect(ctx.db(), &format!("{what} {key}")).await?;
+        Ok(Outcome::applied())
+    }
+    let source = MemorySource::new();
+    let by_content = || {
+        let key = KeyStrategy::ContentHash(Content::default());
+        consumer("c", &setup.store, source.clone()).on_raw("noted", tell::<F>).key(key)
+    };
+    let said = |key: &str| {
+        let mut message = Message::new("noted").with_order_key(key);
+        message.id = None;
+        message
+    };
+    let all = || [said("a"), said("b"), said("a").with_null_payload(), said("b").with_null_payload()];
+    source.send_all(all().into_iter().chain(all()));
+    let seen = run_dry(by_content(), &source).await;
+    assert_eq!((seen.handled, seen.transport_duplicates), (4, 4));
+    assert_eq!(effects(&setup).await, ["deleted a", "deleted b", "said a", "said b"]);
+}
+
+/// Records of the version that hashed less are found, and what it took for one message is told apart from now on.
+pub(crate) async fn the_content_hash_of_before_is_bridged_by_itself<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    let note = |key: &str, text: &str| {
+        let mut message = note("1", text).with_order_key(key);
+        message.id = None;
+        message
+    };
+    let now = KeyStrategy::ContentHash(Content::default());
+    let hashing = |key: KeyStrategy| consumer("c", &setup.store, source.clone()).on("noted", write::<F>).key(key);
+    // As that version did it: records, and nothing kept with the name.
+    let consumer = setup.store.consumer(&ConsumerName::new("c").unwrap()).await.unwrap();
+    let mut tx = setup.store.connect().await.unwrap().begin(Duration::from_secs(5)).await.unwrap();
+    for text in ["1", "2"] {
+        let message = note("a", text);
+        let key = KeyStrategy::ContentHashV1(Content::default()).key(&message, None).unwrap();
+        let fingerprint = Fingerprinter::default().fingerprint(&message);
+        let request = ClaimRequest { consumer, key, fingerprint, id_hash: None };
+        assert_eq!(tx.claim(&[request]).await.unwrap(), [Claim::Fresh]);
+        F::write_effect(tx.db(), text).await.unwrap();
+    }
+    assert!(matches!(tx.commit().await, Ended::Committed(_)));
+    source.send_all([note("a", "1"), note("a", "2"), note("a", "3"), note("b", "3"), note("b", "3")]);
+    let seen = run_dry(hashing(now.clone()), &source).await;
+    assert_eq!((seen.handled, seen.transport_duplicates), (2, 3));
+    source.send_all([note("a", "1"), note("a", "3"), note("b", "3"), note("c", "3")]);
+    let seen = run_dry(hashing(now), &source).await;
+    assert_eq!((seen.handled, seen.transport_duplicates), (1, 3));
+    assert_eq!(effects(&setup).await, ["1", "2", "3", "3", "3"]);
 }

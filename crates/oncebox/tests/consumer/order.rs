@@ -147,7 +147,9 @@ pub(crate) async fn nothing_overtakes_a_message_that_must_wait<F: EngineFixture>
     let ordered = consumer("c", &setup.store, source.clone())
         .on("noted", write::<F>)
         .order_by(OrderBy::MessageKey)
-        .business_key(KeyStrategy::template("{b}").unwrap());
+        .business_key(KeyStrategy::template("{b}").unwrap())
+        .business_key_was(None)
+        .order_was(OrderBy::Nothing);
     run_dry(ordered, &source).await;
     assert_eq!(F::effects(&setup.store).await, ["k:1", "k:2", "k:3"]);
 }

@@ -17,10 +17,11 @@ use oncebox_testkit::store::Setup;
 
 use super::rig::*;
 
-/// A memory source that counts deliveries as it is told, and knows no coordinates.
+/// A memory source that counts deliveries as it is told, or says that it does not, and knows no coordinates.
 #[derive(Clone)]
 struct Told {
     source: MemorySource,
+    /// 0: it does not count.
     count: u32,
 }
 
@@ -36,7 +37,8 @@ impl<S: Store> Source<S> for Told {
     async fn receive(&self, max: usize, wait: Duration) -> Result<Vec<Delivery<MemoryReceipt>>, SourceError> {
         let mut received = Source::<S>::receive(&self.source, max, wait).await?;
         for delivery in &mut received {
-            (delivery.count, delivery.coordinate) = (Some(self.count), None);
+            (delivery.count, delivery.coordinate) = ((self.count > 0).then_some(self.count), None);
+            delivery.is_uncounted = self.count == 0;
         }
         Ok(received)
     }
@@ -130,6 +132,32 @@ pub(crate) async fn a_suspect_runs_alone_after_its_start_is_noted<F: EngineFixtu
             assert_eq!(made, each.repeat(4), "one after another, each noted before it is claimed");
         }
     }
+}
+
+/// What comes again and again from a source that does not count is a suspect all the same, once it was left twice without a
+/// word: the process died. What is done with is forgotten.
+pub(crate) async fn what_its_source_does_not_count_is_counted<F: EngineFixture>(setup: Setup<F>) {
+    for (run, dies, suspects) in [(1, true, 0), (2, true, 0), (3, false, 4), (4, false, 0)] {
+        let plan = FaultPlan::new();
+        if dies {
+            // As far as the store can tell.
+            plan.decide(|call| (call == "forget-starts").then_some(Fault::BeforeDoing));
+        }
+        let store = Faulty::new(setup.store.clone(), plan.clone());
+        let source = Told { source: MemorySource::new(), count: 0 };
+        source.source.send_all((0..4).map(|n| note(&n.to_string(), &n.to_string())));
+        let one = consumer("c", &store, source.clone()).on(
+            "noted",
+            |mut ctx: Context<Faulty<F::Store>>, note: Note| async move {
+                F::write_effect(ctx.db(), &note.text).await?;
+                Ok(Outcome::applied())
+            },
+        );
+        let settled = async |seen: &oncebox::consumer::Snapshot| source.source.backlog() == 0 && seen.in_hand == 0;
+        let seen = run_until(one, "all are settled", settled).await;
+        assert_eq!((seen.suspects, seen.dead), (suspects, 0), "run {run}");
+    }
+    assert_eq!(effects(&setup).await, ["0", "1", "2", "3"]);
 }
 
 pub(crate) async fn what_has_no_key_and_no_place_is_parked_once<F: EngineFixture>(setup: Setup<F>) {

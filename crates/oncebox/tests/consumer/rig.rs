@@ -1,7 +1,7 @@
 //! The steps that cases are made of.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use oncebox::consumer::{RunError, Snapshot, Stats};
@@ -11,8 +11,8 @@ use oncebox::parked::{ParkLease, Parking};
 use oncebox::quarantine::{Quarantine, QuarantineStore};
 use oncebox::queue::QueueStore;
 use oncebox::{
-    Class, Clock, Consumer, ConsumerName, ConsumerStore, Context, Drained, Ended, Failure, Message, MessageId, Outcome,
-    Retry, Session, Source, Store, Timestamp, Transaction,
+    Class, Clock, Consumer, ConsumerId, ConsumerName, ConsumerStore, Context, Drained, Ended, Failure, Message,
+    MessageId, Outcome, Outcomes, Retry, Session, Source, Store, Timestamp, Transaction,
 };
 use oncebox_testkit::store::{Setup, StoreFixture};
 use oncebox_testkit::{ManualClock, eventually};
@@ -81,6 +81,25 @@ pub(crate) async fn write<F: EngineFixture>(mut ctx: Context<F::Store>, note: No
     Ok(Outcome::applied())
 }
 
+/// The sizes of the batches that a handler got.
+pub(crate) type Sizes = Arc<Mutex<Vec<usize>>>;
+
+/// A batch handler that writes what its messages say, and fails at a bad one.
+pub(crate) async fn write_all<F: EngineFixture>(
+    mut ctx: Context<F::Store>,
+    notes: Vec<Note>,
+    sizes: Sizes,
+) -> oncebox::Result<Outcomes> {
+    sizes.lock().unwrap().push(notes.len());
+    for note in notes {
+        F::write_effect(ctx.db(), &note.text).await?;
+        if note.text == "bad" {
+            return Err(refuse());
+        }
+    }
+    Ok(Outcomes::Applied)
+}
+
 /// A consumer of `source` that tries again at once, for ever.
 pub(crate) fn consumer<S: ConsumerStore, Src: Source<S>>(name: &str, store: &S, source: Src) -> Consumer<S, Src> {
     Consumer::new(name, store.clone(), source).retry(at_once(u32::MAX))
@@ -127,12 +146,22 @@ pub(crate) async fn due<F: EngineFixture>(setup: &Setup<F>) -> usize {
 /// Deletes up to `records` of the records of consumer `c`, and answers how far its horizon came. The clock of the case
 /// stands at the year 2100 afterwards.
 pub(crate) async fn forget<F: EngineFixture>(setup: &Setup<F>, records: usize) -> Timestamp {
+    forget_of(setup, &ConsumerName::new("c").unwrap(), |consumer, before| Expiry::first(consumer, before, records))
+        .await
+}
+
+/// The same for the records of any consumer, by a step of any kind.
+pub(crate) async fn forget_of<F: EngineFixture>(
+    setup: &Setup<F>,
+    name: &ConsumerName,
+    step: impl FnOnce(ConsumerId, Timestamp) -> Expiry,
+) -> Timestamp {
     // Databases write records by their own clocks; whatever these show, it is before this.
     let now: Timestamp = "2100-01-01T00:00:00Z".parse().unwrap();
     setup.advance(now.duration_since(setup.clock.now()).unsigned_abs()).await;
-    let consumer = setup.store.consumer(&ConsumerName::new("c").unwrap()).await.unwrap();
+    let consumer = setup.store.consumer(name).await.unwrap();
     let mut tx = setup.store.connect().await.unwrap().begin(Duration::from_secs(5)).await.unwrap();
-    let expired = tx.expire(Expiry::first(consumer, now - RETENTION_MIN, records)).await.unwrap();
+    let expired = tx.expire(step(consumer, now - RETENTION_MIN)).await.unwrap();
     assert!(matches!(tx.commit().await, Ended::Committed(_)));
     assert!(expired.deleted > 0, "nothing was deleted: the case tests nothing");
     expired.horizon.unwrap()
@@ -146,6 +175,15 @@ pub(crate) async fn deal_with_first<F: EngineFixture>(setup: &Setup<F>, is_disca
     let done =
         if is_discarded { tx.discard(&[first], "the case said so").await } else { tx.revive(&[first], None).await };
     assert_eq!(done.unwrap(), [true]);
+    assert!(matches!(tx.commit().await, Ended::Committed(_)));
+}
+
+/// Revives what is dead of consumer `c`.
+pub(crate) async fn revive_all<F: EngineFixture>(setup: &Setup<F>) {
+    let consumer = setup.store.consumer(&ConsumerName::new("c").unwrap()).await.unwrap();
+    let mut tx = setup.store.connect().await.unwrap().begin(Duration::from_secs(5)).await.unwrap();
+    let rows: Vec<i64> = tx.page(consumer, 0, 100).await.unwrap().iter().map(|row| row.row).collect();
+    tx.revive(&rows, None).await.unwrap();
     assert!(matches!(tx.commit().await, Ended::Committed(_)));
 }
 

@@ -103,10 +103,45 @@ pub(crate) async fn a_gap_that_never_closes_is_given_up<F: EngineFixture>(setup:
         (dead.reason.as_str(), dead.cause.as_str()),
         ("version 2 of its aggregate is missing", "permanent/noted/gap")
     );
-    // Late, but it is applied: it waits for nothing.
+    // Late, but it is applied, and so is what had given it up.
     source.send(usual("a", 2));
-    let seen = run_dry(versioned(&setup, &source, WAIT), &source).await;
-    assert_eq!((seen.handled, effects(&setup).await.join(" ")), (1, "a:1 a:2 b:1 b:2".to_owned()));
+    run_until(versioned(&setup, &source, WAIT), "both are applied", async |seen| seen.handled == 2).await;
+    let mut applied = effects(&setup).await;
+    applied.sort();
+    assert_eq!((applied.join(" "), F::parked(&setup.store).await.len()), ("a:1 a:2 a:3 b:1 b:2".to_owned(), 0));
+}
+
+/// Whatever order they were parked in, none that was given up holds up another; it goes on when its predecessor is applied.
+pub(crate) async fn versions_that_were_given_up_and_revived_are_applied<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    source.send_all([usual("a", 4), usual("a", 3), usual("a", 2)]);
+    let waiting = async |seen: &Snapshot| seen.gaps >= 3 && seen.in_hand == 0;
+    run_until(versioned(&setup, &source, WAIT), "all wait", waiting).await;
+    setup.advance(Duration::from_secs(66)).await;
+    run_until(versioned(&setup, &source, WAIT), "all are given up", async |seen| seen.dead == 3).await;
+    // The first is missing still: they look, and give up again.
+    revive_all(&setup).await;
+    run_until(versioned(&setup, &source, WAIT), "all are given up again", async |seen| seen.dead == 3).await;
+    source.send(usual("a", 1));
+    run_until(versioned(&setup, &source, WAIT), "all are applied", async |seen| seen.handled == 4).await;
+    assert_eq!(effects(&setup).await.join(" "), "a:1 a:2 a:3 a:4");
+}
+
+/// A batch handler gets no version before the one that another handler is to apply.
+pub(crate) async fn versions_of_two_types_are_applied_in_order_in_one_batch<F: EngineFixture>(setup: Setup<F>) {
+    let of_type = |kind: &str, n: u64| {
+        let mut message = usual("a", n);
+        message.kind = kind.into();
+        message
+    };
+    let source = MemorySource::new();
+    source.send_all([of_type("noted", 1), of_type("amended", 2), of_type("noted", 3), of_type("amended", 4)]);
+    let batches = versioned(&setup, &source, WAIT)
+        .on_batch("amended", |ctx, notes| write_all::<F>(ctx, notes, Sizes::default()))
+        .lanes(1);
+    let seen = run_dry(batches, &source).await;
+    assert_eq!((seen.handled, seen.gaps), (4, 0));
+    assert_eq!(effects(&setup).await.join(" "), "a:1 a:2 a:3 a:4");
 }
 
 pub(crate) async fn only_so_many_wait_for_one_gap<F: EngineFixture>(setup: Setup<F>) {
@@ -183,4 +218,46 @@ pub(crate) async fn the_next_version_waits_for_a_retry_and_not_for_a_rejection<F
     use OutcomeKind::{Applied, Rejected};
     assert_eq!(*outcomes.lock().unwrap(), [Applied, Rejected, Applied, Applied, Applied]);
     assert!(F::parked(&setup.store).await.is_empty());
+}
+
+/// What was behind another of its order key and then gives up a missing version lets the next of that key go.
+pub(crate) async fn what_leaves_its_order_key_wakes_the_next<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    let gap = Gap::Wait { time: Duration::from_secs(10), messages: 1_000 };
+    let handler = |mut ctx: oncebox::Context<F::Store>, note: Note| async move {
+        if note.text == "a:2" {
+            return Err(Failure::permanent("bad"));
+        }
+        F::write_effect(ctx.db(), &note.text).await?;
+        oncebox::Result::Ok(Outcome::applied())
+    };
+    let one = || {
+        let one = consumer("c", &setup.store, source.clone())
+            .retry(at_once(1))
+            .clock(setup.clock.clone())
+            .on("noted", handler);
+        one.order_by(oncebox::OrderBy::MessageKey).versioned(Versioned::by_order_key().on_gap(gap)).lanes(1)
+    };
+    source.send_all([usual("a", 1), usual("a", 2), usual("a", 3), usual("a", 4), usual("a", 5)]);
+    let settled =
+        async |seen: &Snapshot| source.backlog() == 0 && seen.in_hand == 0 && F::parked(&setup.store).await.len() == 4;
+    run_until(one(), "all are settled", settled).await;
+    // Long enough for a lease to note who is behind whom.
+    let run_on = async || {
+        let mut looks = 0;
+        run_until(one(), "a while", async |_| {
+            setup.advance(Duration::from_secs(1)).await;
+            looks += 1;
+            looks > 60
+        })
+        .await;
+    };
+    run_on().await;
+    deal_with_first(&setup, true).await;
+    source.send_all((6..=9).map(|n| usual("a", n)));
+    run_until(one(), "nothing waits for its turn", async |_| {
+        setup.advance(Duration::from_secs(1)).await;
+        source.backlog() == 0 && states(&setup).await.iter().all(|(_, state)| *state != BEHIND)
+    })
+    .await;
 }
