@@ -45,6 +45,8 @@ pub(crate) struct Findings {
     pub(crate) needless_calls: u64,
     /// Deadlocks that the server saw where nobody locks rows in different orders.
     pub(crate) deadlocks: u64,
+    /// Rows that left the parked messages without a recorded outcome of their message.
+    pub(crate) vanished: u64,
     /// Messages that were still waiting.
     pub(crate) stuck: u64,
     /// Messages that should be set aside for a person, and are not.
@@ -83,6 +85,8 @@ struct Tables {
     dead: HashSet<u64>,
     /// Records that say so.
     parked_records: u64,
+    /// Rows that left the parked messages while no record of theirs said how they ended.
+    vanished: u64,
 }
 
 /// Calls that a message may use to kill processes: those before it is a suspect, those that prove it, and a few that
@@ -118,8 +122,13 @@ impl Tables {
         let dead = rows.iter().map(|payload| Ok(serde_json::from_slice::<Order>(payload)?.n));
         let dead = dead.collect::<anyhow::Result<HashSet<u64>>>()?;
         let parked_records = eye.number(format!("select count(*) from {parked} where owns_record = 1")).await?;
+        let left = place.table("crash_left");
+        let parked = oncebox::OutcomeKind::Parked.code();
+        let unended = format!("outcome is null or outcome = {parked}");
+        let vanished = eye.number(format!("select count(*) from {left} where {unended}")).await?;
         Ok(Self {
             dead,
+            vanished: vanished as u64,
             parked_records: parked_records as u64,
             effects: effects.iter().map(|row| [row[0] as u64, row[1] as u64, row[2] as u64]).collect(),
             records: records as u64,
@@ -130,7 +139,7 @@ impl Tables {
 
 /// Pure: everything that follows from what was read.
 fn judge(row: &Row, known: &BTreeMap<u64, Known>, tables: &Tables, journals: &Journals) -> Findings {
-    let mut findings = Findings::default();
+    let mut findings = Findings { vanished: tables.vanished, ..Findings::default() };
     let mut seen: HashSet<u64> = HashSet::new();
     let mut last: HashMap<u64, u64> = HashMap::new();
     let mut per_key: HashMap<u64, u64> = HashMap::new();
@@ -190,7 +199,12 @@ fn judge(row: &Row, known: &BTreeMap<u64, Known>, tables: &Tables, journals: &Jo
     // What brought a version that was there has a record and no effect.
     let again = known.values().filter(|known| known.order.role == Role::Again && known.acknowledged).count() as u64;
     if row.handler != HandlerKind::Fenced {
-        findings.unrecorded = tables.records.abs_diff(ids.len() as u64 + again + tables.parked_records);
+        let due = ids.len() as u64 + again + tables.parked_records;
+        findings.unrecorded = match row.feed {
+            // While a change of keys is bridged, a message has a record under its key of before, and may have one of now.
+            FeedKind::Rekeyed => due.saturating_sub(tables.records) + tables.records.saturating_sub(2 * due),
+            _ => tables.records.abs_diff(due),
+        };
     }
     if row.feed == FeedKind::HotKeys {
         let keys: HashSet<&u64> = per_key.keys().chain(tables.totals.keys()).collect();
@@ -227,7 +241,7 @@ mod tests {
         let one = |&(n, key, seq, role, acknowledged)| {
             // The conflict comes under the id of the first message.
             let id = format!("order-{}", if role == Role::Conflict { 0 } else { n });
-            (n, Known { order: Order { n, key, seq, id, role }, acknowledged })
+            (n, Known { order: Order { n, key, seq, id, role, late: false }, acknowledged })
         };
         orders.iter().map(one).collect()
     }
@@ -236,7 +250,7 @@ mod tests {
         // The other content under the id of the first message is set aside, whichever it is.
         let loser = if effects.iter().any(|[n, ..]| *n == 3) { 0 } else { 3 };
         let (totals, dead) = (totals.iter().copied().collect(), HashSet::from([loser]));
-        Tables { effects: effects.to_vec(), records, totals, dead, parked_records: 0 }
+        Tables { effects: effects.to_vec(), records, totals, dead, parked_records: 0, vanished: 0 }
     }
 
     fn journals(calls: &[(u64, u64)], hooks: &[(u64, u64)]) -> Journals {
@@ -283,6 +297,8 @@ mod tests {
         assert!(judge(&row, &killer, &stopped, &journals(&[(0, KILLS_MAX)], &[])).is_clean());
         let unstopped = judge(&row, &killer, &stopped, &journals(&[(0, KILLS_MAX + 1)], &[]));
         assert_eq!(unstopped, Findings { unstopped: 1, ..Findings::default() });
+        let vanished = Tables { vanished: 2, ..tables(&[[0, 1, 1], [1, 1, 2]], 2, &[(1, 2)]) };
+        assert_eq!(judge(&row, &sent, &vanished, &none), Findings { vanished: 2, ..Findings::default() });
         let hooks = judge(&row, &sent, &good, &journals(&[], &[(0, 2), (2, 1)]));
         assert_eq!(hooks, Findings { early_hooks: 2, ..Findings::default() });
 

@@ -1,11 +1,16 @@
-//! What is done to a row beside killing and stopping its workers: cut connections, crashed servers, full disks.
+//! What is done to a row beside killing and stopping its workers: cut connections, crashed servers, full disks, impatient
+//! administrators, other owners.
+
+use std::sync::Arc;
 
 use anyhow::Context;
 use oncebox_testkit::proxy::{CommitCut, Proxy};
 use sqlx::postgres::PgConnectOptions;
 
+use crate::broker::Broker;
 use crate::fleet::{Fleet, Tally};
-use crate::place::Place;
+use crate::pair::Pair;
+use crate::place::{Eye, Place};
 use crate::row::{Faults, Row};
 use crate::run::Ground;
 use crate::server::{Disk, Server};
@@ -17,6 +22,10 @@ pub(crate) struct Blows<'g> {
     place: Place,
     server: Option<&'g Server>,
     disk: Option<&'g Disk>,
+    pair: Option<&'g Pair>,
+    broker: Option<Arc<Broker>>,
+    /// Whoever administers the server.
+    admin: Option<Eye>,
     planned_cuts: u64,
     cuts_seen: u64,
     /// Effects when something was last done; the next comes after some more.
@@ -25,6 +34,9 @@ pub(crate) struct Blows<'g> {
     deadlocks_before: i64,
     pub(crate) server_crashes: u64,
     pub(crate) disks_filled: u64,
+    /// Statements that were cancelled, columns that were added, partitions that changed hands, standbys that took over,
+    /// workers with other keys that were started.
+    others: u64,
 }
 
 /// Effects between two crashes of a server, or two times that a disk is full.
@@ -33,6 +45,12 @@ const EFFECTS_BETWEEN: u64 = 150;
 /// How long a disk stays full.
 const FULL_FOR: std::time::Duration = std::time::Duration::from_millis(700);
 
+/// Effects between two changes of a table.
+const EFFECTS_BETWEEN_CHANGES: u64 = 40;
+
+/// Effects before the standby takes over.
+const EFFECTS_BEFORE_FAILOVER: u64 = 150;
+
 /// Cuts that are planned at a time.
 const CUTS_AHEAD: u64 = 4;
 
@@ -40,7 +58,13 @@ const CUTS: [CommitCut; 4] =
     [CommitCut::BeforeForwarding, CommitCut::AfterForwarding, CommitCut::Late, CommitCut::Orphaned];
 
 impl<'g> Blows<'g> {
-    pub(crate) async fn prepare(row: &Row, seed: u64, place: &Place, ground: &Ground<'g>) -> anyhow::Result<Self> {
+    pub(crate) async fn prepare(
+        row: &Row,
+        seed: u64,
+        place: &Place,
+        ground: &Ground<'g>,
+        broker: Option<Arc<Broker>>,
+    ) -> anyhow::Result<Self> {
         let mut blows = Self {
             faults: row.faults,
             random: fastrand::Rng::with_seed(seed),
@@ -48,6 +72,9 @@ impl<'g> Blows<'g> {
             place: place.clone(),
             server: ground.server,
             disk: ground.disk,
+            pair: ground.pair,
+            broker,
+            admin: None,
             planned_cuts: 0,
             cuts_seen: 0,
             effects_then: 0,
@@ -55,6 +82,7 @@ impl<'g> Blows<'g> {
             deadlocks_before: 0,
             server_crashes: 0,
             disks_filled: 0,
+            others: 0,
         };
         if let (true, Place::Postgres { url, schema }) = (row.has_proxy(), place) {
             let options: PgConnectOptions = url.parse().ok().context("cannot read the PostgreSQL URL")?;
@@ -72,8 +100,13 @@ impl<'g> Blows<'g> {
             eye.execute("alter system set commit_siblings = 0".to_owned()).await?;
             eye.numbers("select 1::bigint from pg_reload_conf()".to_owned()).await?;
         }
+        if row.faults == Faults::Cancel {
+            // What takes no time is never found at work.
+            slow(place, "inbox", "0.002").await?;
+            slow(place, "crash_effects", "0.004").await?;
+        }
         if row.has_no_deadlock() {
-            slow_claims(place).await?;
+            slow(place, "inbox", "0.001").await?;
             // The server looks for deadlocks before anyone gives up waiting.
             if let Place::Postgres { url, .. } = &mut blows.place {
                 let mark = if url.contains('?') { '&' } else { '?' };
@@ -102,6 +135,7 @@ impl<'g> Blows<'g> {
             Faults::CommitCuts => self.cuts(),
             Faults::ServerCrash => self.server_crashes,
             Faults::DiskFull => self.disks_filled,
+            Faults::Cancel | Faults::Ddl | Faults::Rebalance | Faults::Failover | Faults::OtherKey => self.others,
         }
     }
 
@@ -115,8 +149,63 @@ impl<'g> Blows<'g> {
                 self.server.context("this row needs a server")?.crash().await
             }
             (Faults::DiskFull, effects) => self.fill(effects).await,
+            (Faults::Cancel, Some(effects)) if effects > 0 => self.cancel().await,
+            (Faults::Ddl, Some(effects)) if effects >= self.effects_then + EFFECTS_BETWEEN_CHANGES => {
+                self.effects_then = effects;
+                self.add_column().await
+            }
+            (Faults::OtherKey, Some(effects)) if effects >= self.effects_then + EFFECTS_BETWEEN_CHANGES * 2 => {
+                self.effects_then = effects;
+                self.others += 1;
+                fleet.hire_stranger()
+            }
+            (Faults::Failover, Some(effects)) if effects >= self.effects_then + EFFECTS_BEFORE_FAILOVER => {
+                self.effects_then = effects;
+                self.others += 1;
+                self.pair.context("this row needs a standby")?.fail_over().await
+            }
             _ => Ok(()),
         }
+    }
+
+    /// Gives the partitions of messages that are being parked to somebody else, while their owner is at it.
+    pub(crate) fn follow(&mut self, fleet: &mut Fleet) {
+        for key in std::mem::take(&mut fleet.parking) {
+            if let Some(broker) = self.broker.as_ref().filter(|_| self.faults == Faults::Rebalance) {
+                broker.pass_on(key);
+                self.others += 1;
+            }
+        }
+    }
+
+    async fn admin(&mut self) -> anyhow::Result<&mut Eye> {
+        let admin = match self.admin.take() {
+            Some(admin) => admin,
+            None => self.place.eye().await?,
+        };
+        Ok(self.admin.insert(admin))
+    }
+
+    /// Cancels what is under way, whosever it is.
+    async fn cancel(&mut self) -> anyhow::Result<()> {
+        let sql = "select count(*) filter (where pg_cancel_backend(pid)) from (
+                select pid from pg_stat_activity
+                where backend_type = 'client backend' and pid <> pg_backend_pid() and state = 'active'
+                order by random() limit 2
+            ) as chosen";
+        self.others += self.admin().await?.number(sql.to_owned()).await? as u64;
+        Ok(())
+    }
+
+    /// Adds a column to a table that handlers read. Whoever is in the way is waited for, not for long.
+    async fn add_column(&mut self) -> anyhow::Result<()> {
+        let (totals, at) = (self.place.table("crash_totals"), self.others);
+        let admin = self.admin().await?;
+        admin.execute("set lock_timeout = '2s'".to_owned()).await?;
+        if admin.execute(format!("alter table {totals} add column extra_{at} bigint")).await.is_ok() {
+            self.others += 1;
+        }
+        Ok(())
     }
 
     fn cut(&mut self, fleet: &mut Fleet) -> anyhow::Result<()> {
@@ -161,6 +250,7 @@ impl<'g> Blows<'g> {
 
     /// Ends what is under way.
     pub(crate) fn heal(&mut self) {
+        self.admin = None;
         if let Some(proxy) = &self.proxy {
             proxy.heal();
         }
@@ -177,13 +267,13 @@ impl<'g> Blows<'g> {
     }
 }
 
-/// Makes each record take a while to be inserted, so that claims of two batches meet half-way.
-async fn slow_claims(place: &Place) -> anyhow::Result<()> {
-    let (dawdle, inbox) = (place.table("crash_dawdle"), place.table("inbox"));
-    let body = "begin perform pg_sleep(0.001); return new; end";
+/// Makes each row of a table take a while to be inserted, so that two who want the same meet half-way.
+async fn slow(place: &Place, table: &str, seconds: &str) -> anyhow::Result<()> {
+    let (dawdle, table) = (place.table(&format!("crash_dawdle_{table}")), place.table(table));
+    let body = format!("begin perform pg_sleep({seconds}); return new; end");
     let mut eye = place.eye().await?;
     eye.execute(format!("create function {dawdle}() returns trigger language plpgsql as $$ {body} $$")).await?;
-    let each = format!("before insert on {inbox} for each row execute function {dawdle}()");
+    let each = format!("before insert on {table} for each row execute function {dawdle}()");
     eye.execute(format!("create trigger dawdle {each}")).await?;
     Ok(())
 }

@@ -18,6 +18,9 @@ pub(crate) struct Order {
     pub(crate) seq: u64,
     pub(crate) id: String,
     pub(crate) role: Role,
+    /// It is of the type whose handler is deployed later.
+    #[serde(default)]
+    pub(crate) late: bool,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -34,6 +37,12 @@ pub(crate) enum Role {
     Conflict,
     /// A version that was sent before, under an id of its own: one of the two takes effect.
     Again,
+    /// Its handler meets trouble of the server's the first times: codes that have nothing to do with the message.
+    Foreign,
+    /// Its handler takes the session's prepared statements away the first times.
+    Deallocating,
+    /// Something that the user wrote panics the first times.
+    Panicking,
 }
 
 /// How often a message with a role plays it before it gives in.
@@ -45,6 +54,15 @@ const KEYS: u64 = 24;
 /// One in so many messages has the role of its feed.
 const ROLE_EVERY: u64 = 29;
 
+/// One in so many where each of them is another trouble.
+pub(crate) const ROLE_OFTEN: u64 = 9;
+
+/// Of this many messages one is of the type whose handler is deployed later.
+const LATE_EVERY: u64 = 5;
+
+/// The type of messages, and the one whose handler is deployed later.
+pub(crate) const KINDS: [&str; 2] = ["ordered", "shipped"];
+
 /// Messages in one transaction of a worker.
 pub(crate) const BATCH: usize = 8;
 
@@ -55,6 +73,8 @@ pub(crate) struct Feed {
     kind: FeedKind,
     /// Whether a message may come again.
     copies_allowed: bool,
+    /// Whether some are of the type whose handler is deployed later.
+    late: bool,
     random: fastrand::Rng,
     next: u64,
     seqs: HashMap<u64, u64>,
@@ -68,7 +88,12 @@ impl Feed {
     pub(crate) fn new(kind: FeedKind, copies_allowed: bool, seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(seed);
         let (seqs, copies) = (HashMap::new(), BTreeMap::new());
-        Self { kind, copies_allowed, random, next: 0, seqs, copies, used: None }
+        Self { kind, copies_allowed, late: false, random, next: 0, seqs, copies, used: None }
+    }
+
+    /// Some are of the type whose handler is deployed later.
+    pub(crate) fn late(self, late: bool) -> Self {
+        Self { late, ..self }
     }
 
     /// Messages that were made so far.
@@ -122,7 +147,8 @@ impl Feed {
         let hot = self.kind == FeedKind::HotKeys && self.random.u8(..10) < 8;
         let key = self.random.u64(0..if hot { 2 } else { KEYS });
         let seq = self.seqs.entry(key).and_modify(|seq| *seq += 1).or_insert(1);
-        let order = Order { n, key, seq: *seq, id: self.id(n), role: self.role(n) };
+        let late = self.late && n % LATE_EVERY == LATE_EVERY / 2;
+        let order = Order { n, key, seq: *seq, id: self.id(n), role: self.role(n), late };
         self.used = Some(order.clone());
         order
     }
@@ -135,7 +161,11 @@ impl Feed {
     }
 
     fn role(&self, n: u64) -> Role {
+        let is_often = n % ROLE_OFTEN == ROLE_OFTEN / 2;
         match self.kind {
+            FeedKind::Foreign if is_often => Role::Foreign,
+            FeedKind::Deallocating if is_often => Role::Deallocating,
+            FeedKind::Panicking if is_often => Role::Panicking,
             _ if n % ROLE_EVERY != ROLE_EVERY / 2 => Role::Plain,
             FeedKind::Killers => Role::Killer,
             FeedKind::Failing => Role::Failing,
@@ -166,7 +196,7 @@ fn echoed(chunk: &[(Order, bool)]) -> Vec<(Order, bool)> {
 
 impl Order {
     pub(crate) fn message(&self) -> anyhow::Result<Message> {
-        let message = Message::new("ordered").with_json(self)?.with_order_key(self.key.to_string());
+        let message = Message::new(KINDS[usize::from(self.late)]).with_json(self)?.with_order_key(self.key.to_string());
         let message = message.with_version(self.seq);
         Ok(message.with_id(MessageId::new(self.id.clone())?))
     }

@@ -27,6 +27,8 @@ pub(crate) struct Tally {
     pub(crate) killed_at: BTreeMap<String, u64>,
     /// The last thing that a worker complained of.
     pub(crate) complaint: String,
+    /// How processes ended that were asked to end in order and did not.
+    pub(crate) bad_ends: Vec<String>,
 }
 
 pub(crate) struct Fleet {
@@ -36,6 +38,8 @@ pub(crate) struct Fleet {
     workers: BTreeMap<u64, Worker>,
     next: u64,
     pub(crate) tally: Tally,
+    /// Keys of messages that are being parked just now.
+    pub(crate) parking: Vec<u64>,
     lines: mpsc::Receiver<(u64, Event)>,
     sender: Events,
     tasks: JoinSet<()>,
@@ -44,6 +48,10 @@ pub(crate) struct Fleet {
 struct Worker {
     process: Process,
     doom: Doom,
+    /// It has the handler of the type that is deployed later.
+    deployed: bool,
+    /// It builds keys in another way, and ends when that is refused.
+    strange: bool,
     /// How long it lives once it works.
     life: Option<Duration>,
 }
@@ -64,7 +72,8 @@ impl Fleet {
         let random = fastrand::Rng::with_seed(job.seed);
         let workers = job.row.workers;
         let (tally, tasks) = (Tally::default(), JoinSet::new());
-        let mut fleet = Self { job, bug, random, workers: BTreeMap::new(), next: 0, tally, lines, sender, tasks };
+        let (workers_of, parking) = (BTreeMap::new(), Vec::new());
+        let mut fleet = Self { job, bug, random, workers: workers_of, next: 0, tally, parking, lines, sender, tasks };
         for _ in 0..workers {
             fleet.hire(doomed)?;
         }
@@ -72,6 +81,10 @@ impl Fleet {
     }
 
     fn hire(&mut self, doomed: bool) -> anyhow::Result<()> {
+        self.hire_one(doomed, false)
+    }
+
+    fn hire_one(&mut self, doomed: bool, strange: bool) -> anyhow::Result<()> {
         let number = self.next;
         self.next += 1;
         let doom = match self.job.row.faults {
@@ -80,7 +93,7 @@ impl Fleet {
             Faults::Stop if doomed && self.workers.values().all(|worker| worker.doom == Doom::None) => Doom::Stop,
             _ => Doom::None,
         };
-        let job = Job { number, seed: self.random.u64(..), doom, ..self.job.clone() };
+        let job = Job { number, seed: self.random.u64(..), doom, strange, ..self.job.clone() };
         let process = Process::start("worker", &job, self.bug, number, &self.sender, &mut self.tasks)?;
         let mut life = None;
         if doom == Doom::Hang {
@@ -92,7 +105,8 @@ impl Fleet {
                 self.later(number, life, Event::Due);
             }
         }
-        self.workers.insert(number, Worker { process, doom, life });
+        let deployed = self.job.deployed;
+        self.workers.insert(number, Worker { process, doom, deployed, strange, life });
         Ok(())
     }
 
@@ -122,6 +136,7 @@ impl Fleet {
             Event::Unknown(count) => self.tally.unknown_commits += count,
             Event::Complaint(line) => self.tally.complaint = line,
             Event::LanesLost => {}
+            Event::Parks(key) => self.parking.push(key),
             Event::HangsAt(name) => self.kill(number, &name, doomed)?,
             Event::Due => self.kill(number, "elsewhere", doomed)?,
             Event::Stopped => {
@@ -135,8 +150,8 @@ impl Fleet {
             }
             // A killed worker is no longer listed: this one ended by itself.
             Event::Ended => {
-                if self.workers.remove(&number).is_some() {
-                    self.tally.own_deaths += 1;
+                if let Some(worker) = self.workers.remove(&number) {
+                    self.tally.own_deaths += u64::from(!worker.strange);
                     if self.tally.own_deaths > OWN_DEATHS_MAX {
                         anyhow::bail!("workers end by themselves; the last one said: {}", self.tally.complaint);
                     }
@@ -160,6 +175,31 @@ impl Fleet {
         self.hire(doomed)
     }
 
+    /// Whether the handler that is deployed later is.
+    pub(crate) fn is_deployed(&self) -> bool {
+        self.job.deployed && self.workers.values().all(|worker| worker.deployed)
+    }
+
+    /// Deploys it in one more worker.
+    pub(crate) fn deploy(&mut self, doomed: bool) -> anyhow::Result<()> {
+        self.job.deployed = true;
+        let old = self.workers.iter().find(|(_, worker)| !worker.deployed).map(|(number, _)| *number);
+        old.map_or(Ok(()), |number| self.kill(number, "deployment", doomed))
+    }
+
+    /// Replaces a worker by one that builds keys in another way. It ends when that is refused, or soon.
+    pub(crate) fn hire_stranger(&mut self) -> anyhow::Result<()> {
+        if self.workers.values().any(|worker| worker.strange) {
+            return Ok(());
+        }
+        let Some(number) = self.workers.keys().next().copied() else { return Ok(()) };
+        if let Some(worker) = self.workers.remove(&number) {
+            worker.process.kill(&mut self.tasks)?;
+        }
+        self.later(self.next, self.job.row.lease() * 2, Event::Due);
+        self.hire_one(false, true)
+    }
+
     /// Kills any one worker.
     pub(crate) fn kill_any(&mut self, at: &str) -> anyhow::Result<()> {
         let numbers: Vec<u64> = self.workers.keys().copied().collect();
@@ -169,8 +209,8 @@ impl Fleet {
         }
     }
 
-    /// Lets the workers end in order. Says how many did not.
-    pub(crate) async fn finish(mut self, patience: Duration) -> anyhow::Result<(Tally, usize)> {
+    /// Lets the workers end in order. The tally says which did not.
+    pub(crate) async fn finish(mut self, patience: Duration) -> anyhow::Result<Tally> {
         let stopped: Vec<u64> = self.workers.keys().copied().collect();
         for number in stopped {
             self.signal(number, Signal::CONT)?;
@@ -178,14 +218,14 @@ impl Fleet {
         for worker in self.workers.values_mut() {
             worker.process.ask_to_end();
         }
-        let mut bad = 0;
         let deadline = tokio::time::Instant::now() + patience;
         while !self.workers.is_empty() {
             let Ok(event) = tokio::time::timeout_at(deadline, self.event()).await else { break };
             match event? {
                 (number, Event::Ended) => {
                     if let Some(mut worker) = self.workers.remove(&number) {
-                        bad += usize::from(!worker.process.child.wait().await?.success());
+                        let bad_end = worker.process.bad_end().await?;
+                        self.tally.bad_ends.extend(bad_end.map(|status| format!("worker {number}: {status}")));
                     }
                 }
                 // It hangs where it was told to: the last kills of the row.
@@ -200,13 +240,13 @@ impl Fleet {
                 (_, Event::Unknown(count)) => self.tally.unknown_commits += count,
                 (_, Event::Complaint(line)) => self.tally.complaint = line,
                 (number, Event::Stopped) => self.signal(number, Signal::CONT)?,
-                (_, Event::Works | Event::Due | Event::Continue | Event::LanesLost) => {}
+                (_, Event::Works | Event::Due | Event::Continue | Event::LanesLost | Event::Parks(_)) => {}
             }
         }
-        bad += self.workers.len();
-        for worker in self.workers.values_mut() {
+        for (number, worker) in &mut self.workers {
+            self.tally.bad_ends.push(format!("worker {number}: still there after {patience:?}"));
             worker.process.child.kill().await.context("cannot kill a worker")?;
         }
-        Ok((self.tally, bad))
+        Ok(self.tally)
     }
 }

@@ -18,6 +18,9 @@ mod fleet;
 mod generator;
 mod history;
 mod hops;
+mod misfortune;
+mod operator;
+mod pair;
 mod place;
 mod planted;
 mod process;
@@ -36,6 +39,7 @@ use clap::{Parser, ValueEnum};
 use tokio::time::Instant;
 
 use hops::HopsRow;
+use pair::Pair;
 use report::Report;
 use row::{Faults, Row, StoreKind};
 use run::{Ground, Ran};
@@ -72,6 +76,9 @@ struct Args {
     /// Leave out the planted bugs.
     #[arg(long)]
     no_planted: bool,
+    /// Run the rows and the bugs too that wait for something to be mended, or for the bug to be planted.
+    #[arg(long)]
+    awaited: bool,
     /// Print the report as one JSON object on the last line.
     #[arg(long)]
     json: bool,
@@ -135,8 +142,8 @@ async fn matrix(args: Args) -> anyhow::Result<ExitCode> {
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
 
-    let rows: Vec<Row> = row::matrix().into_iter().filter(|row| wanted(&row.name)).collect();
-    let bugs = if args.no_planted { Vec::new() } else { planted::bugs() };
+    let rows: Vec<Row> = row::matrix(args.awaited).into_iter().filter(|row| wanted(&row.name)).collect();
+    let bugs = if args.no_planted { Vec::new() } else { planted::bugs(args.awaited) };
     let bugs: Vec<_> = bugs.into_iter().filter(|(bug, _)| wanted(&format!("planted {bug}"))).collect();
     let hops: Vec<HopsRow> =
         hops::matrix(args.profile.factor() > 1).into_iter().filter(|row| wanted(&row.name)).collect();
@@ -292,7 +299,8 @@ async fn one(
         (StoreKind::Postgres, _, Some(disk)) => Server::start(&disk.path)?,
         _ => None,
     };
-    let ground = Ground { server: own.as_ref().or(server), disk: disk.as_ref() };
+    let pair = if row.faults == Faults::Failover { Pair::start(folder.path()).await? } else { None };
+    let ground = Ground { server: own.as_ref().or(server), disk: disk.as_ref(), pair: pair.as_ref() };
     let ran = run::run(row, seed, bug, &ground).await?;
     report::progress(&name, &ran);
     Ok(Some(ran))

@@ -64,6 +64,30 @@ impl Place {
         eye.execute(format!("create table {totals} (key bigint primary key, total bigint not null)")).await?;
         let keys: Vec<String> = (0..64).map(|key| format!("({key}, 0)")).collect();
         eye.execute(format!("insert into {totals} values {}", keys.join(", "))).await?;
+        self.watch_parked(&mut eye).await
+    }
+
+    /// Notes of every row that leaves the parked messages what the inbox says of it at that moment, in the transaction that
+    /// removes it.
+    async fn watch_parked(&self, eye: &mut Eye) -> anyhow::Result<()> {
+        let (left, note) = (self.table("crash_left"), self.table("crash_leave"));
+        let (parked, inbox) = (self.table("parked"), self.table("inbox"));
+        eye.execute(format!("create table {left} (n bigint not null, outcome bigint)")).await?;
+        let same = "known.consumer = old.consumer and known.key = old.key and known.fingerprint = old.fingerprint";
+        let record = format!("select known.outcome from {inbox} as known where {same}");
+        let insert = format!("insert into {left} values (old.id, ({record}));");
+        match self {
+            Self::Sqlite { .. } => {
+                eye.execute(format!("create trigger {note} after delete on {parked} begin {insert} end")).await?;
+            }
+            Self::Postgres { .. } => {
+                let body = format!("begin {insert} return old; end");
+                let function = format!("create function {note}() returns trigger language plpgsql as $$ {body} $$");
+                eye.execute(function).await?;
+                let each = format!("after delete on {parked} for each row execute function {note}()");
+                eye.execute(format!("create trigger crash_leave {each}")).await?;
+            }
+        }
         Ok(())
     }
 
@@ -80,7 +104,9 @@ impl Place {
 pub(crate) fn queue<S: oncebox::queue::QueueStore>(row: &Row, store: S) -> anyhow::Result<Queue<S>> {
     let queue = match row.source {
         SourceKind::OrderedQueue => Queue::ordered(store, NAME)?,
-        SourceKind::Queue | SourceKind::Broker => Queue::new(store, NAME)?,
+        SourceKind::Queue | SourceKind::Broker | SourceKind::Partitions | SourceKind::Uncounted => {
+            Queue::new(store, NAME)?
+        }
     };
     Ok(queue.lease(row.lease()))
 }

@@ -39,6 +39,8 @@ pub(crate) enum Event {
     Due,
     /// Commits whose answer was lost.
     Unknown(u64),
+    /// A message of this key is about to be parked.
+    Parks(u64),
     /// It found lanes of the outbox with a new owner.
     LanesLost,
     Complaint(String),
@@ -102,8 +104,18 @@ impl Process {
         Ok(())
     }
 
+    /// Asks for an orderly end, unless it has ended by itself.
     pub(crate) fn ask_to_end(&mut self) {
-        self.stdin = None;
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.stdin = None;
+        }
+    }
+
+    /// Waits for one that said that it ends. Says how, if it was asked to and did not end in order.
+    pub(crate) async fn bad_end(&mut self) -> anyhow::Result<Option<String>> {
+        let was_asked = self.stdin.is_none();
+        let status = self.child.wait().await.context("cannot wait for a process")?;
+        Ok((was_asked && !status.success()).then(|| status.to_string()))
     }
 }
 
@@ -115,6 +127,7 @@ impl Event {
             ("at", name) => Some(Self::HangsAt(name.to_owned())),
             ("stopped", _) => Some(Self::Stopped),
             ("unknown", count) => Some(Self::Unknown(count.parse().ok()?)),
+            ("parks", key) => Some(Self::Parks(key.parse().ok()?)),
             ("lost", _) => Some(Self::LanesLost),
             _ => None,
         }

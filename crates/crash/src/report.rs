@@ -195,6 +195,9 @@ pub(crate) fn progress(name: &str, ran: &Ran) {
         took.as_secs_f64()
     );
     let _ = std::io::stderr().lock().write_all(line.as_bytes());
+    for bad_end in &tally.bad_ends {
+        let _ = std::io::stderr().lock().write_all(format!("  did not end in order: {bad_end}\n").as_bytes());
+    }
     if !ran.findings.is_clean() && !tally.complaint.is_empty() {
         let _ =
             std::io::stderr().lock().write_all(format!("  a worker's last words: {}\n", tally.complaint).as_bytes());

@@ -21,6 +21,10 @@ pub(crate) struct Row {
     pub(crate) blows: u64,
     /// At least this many messages pass.
     pub(crate) messages_min: u64,
+    /// Some messages are of a type whose handler is deployed when half of them are on their way.
+    pub(crate) late: bool,
+    /// An operator revives what is dead, all the time and at the end.
+    pub(crate) operator: bool,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -37,6 +41,10 @@ pub(crate) enum SourceKind {
     OrderedQueue,
     /// A broker outside of the store, which is told after the commit.
     Broker,
+    /// One whose partitions have one owner each, and change hands without a word to the old one.
+    Partitions,
+    /// One which does not count deliveries: it knows at most that a message was delivered before.
+    Uncounted,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -66,6 +74,16 @@ pub(crate) enum Faults {
     ServerCrash,
     /// The disk of the store fills up and has room again.
     DiskFull,
+    /// Statements are cancelled by an administrator.
+    Cancel,
+    /// Columns are added beside handlers that read all of them.
+    Ddl,
+    /// Partitions change hands, most of all while a message of theirs fails.
+    Rebalance,
+    /// The standby that commits wait for goes away, waits are ended, the primary dies, and the standby takes over.
+    Failover,
+    /// A worker that builds keys in another way is started under the consumer's name.
+    OtherKey,
 }
 
 /// What kind of messages pass.
@@ -91,6 +109,16 @@ pub(crate) enum FeedKind {
     Echo,
     /// Versions of aggregates, in any order.
     Versions,
+    /// Plain ones, while every other worker makes other keys than the rest, and bridges the change.
+    Rekeyed,
+    /// A few of them meet trouble of the server's at first, under every code that is not about the message.
+    Foreign,
+    /// A few of them lose their session its prepared statements.
+    Deallocating,
+    /// A few of them make something panic that the user wrote.
+    Panicking,
+    /// Handlers read whole rows.
+    Star,
 }
 
 impl Row {
@@ -109,6 +137,8 @@ impl Row {
             feed,
             blows: 60,
             messages_min: 300,
+            late: false,
+            operator: false,
         }
         .named()
     }
@@ -125,6 +155,14 @@ impl Row {
         Self { stored: true, ..self }.named()
     }
 
+    pub(crate) fn late(self) -> Self {
+        Self { late: true, ..self }.named()
+    }
+
+    pub(crate) fn operator(self) -> Self {
+        Self { operator: true, ..self }.named()
+    }
+
     pub(crate) fn lanes(self, lanes: usize) -> Self {
         Self { lanes, ..self }.named()
     }
@@ -139,8 +177,10 @@ impl Row {
 
     fn named(self) -> Self {
         let mode = if self.stored { " stored" } else { "" };
+        let late = if self.late { " late" } else { "" };
+        let operator = if self.operator { " operator" } else { "" };
         let name = format!(
-            "{:?} {:?}{mode} {:?} {:?} {:?} workers={} lanes={}",
+            "{:?} {:?}{mode} {:?} {:?} {:?}{late}{operator} workers={} lanes={}",
             self.store, self.source, self.handler, self.faults, self.feed, self.workers, self.lanes
         );
         Self { name: name.to_lowercase(), ..self }
@@ -148,7 +188,7 @@ impl Row {
 
     /// Messages of one key are applied in the order in which they were sent.
     pub(crate) fn keeps_order(&self) -> bool {
-        self.source == SourceKind::OrderedQueue || self.feed == FeedKind::Versions
+        self.orders_by_key() || self.feed == FeedKind::Versions
     }
 
     /// Workers may be gone in the middle of anything, so a handler may be called more than once for a message.
@@ -168,13 +208,13 @@ impl Row {
 
     /// Order is kept by the consumer, and not by versions alone.
     pub(crate) fn orders_by_key(&self) -> bool {
-        self.source == SourceKind::OrderedQueue
+        matches!(self.source, SourceKind::OrderedQueue | SourceKind::Partitions)
     }
 
     /// Whether a worker gets to this crash point: nothing is set aside where nothing fails.
     pub(crate) fn passes(&self, point: &str) -> bool {
         let sets_aside = matches!(self.feed, FeedKind::Failing | FeedKind::Killers | FeedKind::Conflicts);
-        sets_aside || !["started", "parking", "parked"].contains(&point)
+        sets_aside || self.late || !["started", "parking", "parked"].contains(&point)
     }
 
     pub(crate) fn has_proxy(&self) -> bool {
@@ -187,12 +227,13 @@ impl Row {
     }
 }
 
-/// Every crash point on both stores, by every kind of consumer, with one, two and eight workers.
-pub(crate) fn matrix() -> Vec<Row> {
+/// Every crash point on both stores, by every kind of consumer, with one, two and eight workers. `awaited`: those too that
+/// show what is not mended yet.
+pub(crate) fn matrix(awaited: bool) -> Vec<Row> {
     use Faults::{CommitCuts, CommitKill, DiskFull, Kill, ServerCrash, Stop};
-    use FeedKind::{Conflicts, Echo, Failing, HotKeys, Killers, Slow, Swallowing, Twins, Versions};
+    use FeedKind::{Conflicts, Echo, Failing, HotKeys, Killers, Rekeyed, Slow, Swallowing, Twins, Versions};
     use HandlerKind::{Batch, Fenced};
-    use SourceKind::{Broker, OrderedQueue, Queue};
+    use SourceKind::{Broker, OrderedQueue, Queue, Uncounted};
     use StoreKind::{Postgres, Sqlite};
 
     let mut rows = Vec::new();
@@ -215,8 +256,10 @@ pub(crate) fn matrix() -> Vec<Row> {
         rows.push(row(Queue, 2, Stop).handler(Fenced).blows(5));
         rows.push(row(OrderedQueue, 2, Stop).blows(5));
         rows.push(row(Broker, 2, Faults::None).feed(Killers).blows(0).messages(400));
+        rows.push(row(Uncounted, 2, Faults::None).feed(Killers).blows(0).messages(200));
         rows.push(row(Queue, 2, Faults::None).feed(Killers).blows(0).messages(200));
         rows.push(row(Broker, 2, Kill).feed(Versions));
+        rows.push(row(Broker, 2, Kill).feed(Rekeyed));
         rows.push(row(Queue, 2, Faults::None).feed(Twins).blows(0));
         rows.push(row(Queue, 2, Faults::None).feed(Conflicts).blows(0));
     }
@@ -231,5 +274,79 @@ pub(crate) fn matrix() -> Vec<Row> {
     rows.push(Row::new(Postgres, Broker, 2, ServerCrash).blows(5));
     rows.push(Row::new(Sqlite, Queue, 2, DiskFull).blows(3));
     rows.push(Row::new(Postgres, Broker, 2, DiskFull).blows(3));
+    rows.extend(troubles());
+    if awaited {
+        rows.extend(self::awaited());
+    }
     rows
+}
+
+/// What goes on around a consumer, and what it calls: deployments, operators, administrators, other owners, panics.
+fn troubles() -> Vec<Row> {
+    use FeedKind::{Failing, Versions};
+    use SourceKind::{Broker, OrderedQueue};
+    use StoreKind::{Postgres, Sqlite};
+
+    let mut rows = Vec::new();
+    for store in [Sqlite, Postgres] {
+        rows.push(late(store, Broker, Failing));
+        rows.push(late(store, OrderedQueue, Failing));
+        rows.push(late(store, Broker, Versions));
+        rows.push(panicking(store));
+    }
+    rows.extend([foreign(), deallocating(), cancels(), ddl(), zombies(), failover()]);
+    rows
+}
+
+/// Rows that wait for something that is not built yet.
+fn awaited() -> Vec<Row> {
+    vec![other_key()]
+}
+
+/// A handler is deployed late, and an operator revives what was parked for want of it while copies come and both fail.
+pub(crate) fn late(store: StoreKind, source: SourceKind, feed: FeedKind) -> Row {
+    Row::new(store, source, 2, Faults::None).feed(feed).late().operator().blows(0)
+}
+
+/// Panics in everything that the user wrote, on a broker without leases.
+pub(crate) fn panicking(store: StoreKind) -> Row {
+    Row::new(store, SourceKind::Broker, 2, Faults::None).feed(FeedKind::Panicking).operator().blows(0).messages(200)
+}
+
+/// Codes that are not about the message.
+pub(crate) fn foreign() -> Row {
+    Row::new(StoreKind::Postgres, SourceKind::Broker, 2, Faults::None).feed(FeedKind::Foreign).blows(0)
+}
+
+/// Sessions without their prepared statements.
+fn deallocating() -> Row {
+    Row::new(StoreKind::Postgres, SourceKind::Broker, 2, Faults::None)
+        .feed(FeedKind::Deallocating)
+        .blows(0)
+        .messages(200)
+}
+
+/// Statements that an administrator cancels.
+fn cancels() -> Row {
+    Row::new(StoreKind::Postgres, SourceKind::Broker, 2, Faults::Cancel).blows(80)
+}
+
+/// Columns that are added beside handlers that read them all.
+fn ddl() -> Row {
+    Row::new(StoreKind::Postgres, SourceKind::Queue, 2, Faults::Ddl).feed(FeedKind::Star).blows(6)
+}
+
+/// Owners that park what is no longer theirs.
+pub(crate) fn zombies() -> Row {
+    Row::new(StoreKind::Postgres, SourceKind::Partitions, 2, Faults::Rebalance).feed(FeedKind::Failing).blows(40)
+}
+
+/// A standby that takes over from a primary whose commits waited for it.
+pub(crate) fn failover() -> Row {
+    Row::new(StoreKind::Postgres, SourceKind::Broker, 2, Faults::Failover).blows(1)
+}
+
+/// Another way to build keys under the same name.
+pub(crate) fn other_key() -> Row {
+    Row::new(StoreKind::Sqlite, SourceKind::Broker, 2, Faults::OtherKey).blows(3)
 }

@@ -16,6 +16,8 @@ use crate::feed::Feed;
 use crate::fleet::{Fleet, Tally};
 use crate::generator::{Demand, Outlet, generate};
 use crate::history;
+use crate::operator::Operator;
+use crate::pair::Pair;
 use crate::place::{Eye, Place};
 use crate::row::{Row, SourceKind, StoreKind};
 use crate::server::{Disk, Server};
@@ -25,6 +27,7 @@ use crate::worker::{Doom, Job};
 pub(crate) struct Ground<'g> {
     pub(crate) server: Option<&'g Server>,
     pub(crate) disk: Option<&'g Disk>,
+    pub(crate) pair: Option<&'g Pair>,
 }
 
 /// How a row went.
@@ -47,6 +50,9 @@ pub(crate) struct Ran {
 /// How often the tables are looked at.
 const TICK: Duration = Duration::from_millis(25);
 
+/// How often an operator looks.
+const VISITS: Duration = Duration::from_millis(120);
+
 /// A row that has not had its faults after this long is healed and says so.
 const HURT_MAX: Duration = Duration::from_secs(240);
 
@@ -66,10 +72,14 @@ pub(crate) async fn run(row: &Row, seed: u64, bug: Option<&'static str>, ground:
     let place = place(row, seed, folder.path(), ground)?;
     place.set_up().await.context("cannot set up the tables")?;
     let broker = match row.source {
-        SourceKind::Broker => Some(Arc::new(Broker::start().await?)),
+        SourceKind::Broker | SourceKind::Uncounted => Some(Arc::new(Broker::start(false).await?)),
+        SourceKind::Partitions => Some(Arc::new(Broker::start(true).await?)),
         _ => None,
     };
-    let mut blows = Blows::prepare(row, seed, &place, ground).await?;
+    let mut blows = Blows::prepare(row, seed, &place, ground, broker.clone()).await?;
+    let operator = if row.operator { Some(Operator::new(&place).await?) } else { None };
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut visited = Instant::now();
     let job = Job {
         row: row.clone(),
         place: blows.place_of_workers().clone(),
@@ -78,6 +88,8 @@ pub(crate) async fn run(row: &Row, seed: u64, bug: Option<&'static str>, ground:
         number: 0,
         seed,
         doom: Doom::None,
+        deployed: false,
+        strange: false,
     };
     let outlet = match &broker {
         Some(broker) => Outlet::Broker(Arc::clone(broker)),
@@ -85,7 +97,7 @@ pub(crate) async fn run(row: &Row, seed: u64, bug: Option<&'static str>, ground:
     };
     let demand: Arc<Demand> = Arc::default();
     let mut generator = JoinSet::new();
-    let feed = Feed::new(row.feed, row.copies_allowed(), seed);
+    let feed = Feed::new(row.feed, row.copies_allowed(), seed).late(row.late);
     generator.spawn(generate(
         feed,
         outlet,
@@ -103,7 +115,10 @@ pub(crate) async fn run(row: &Row, seed: u64, bug: Option<&'static str>, ground:
     let mut backlog = loop {
         let enough = demand.enough.load(SeqCst);
         tokio::select! {
-            event = fleet.event() => fleet.react(event?, !enough)?,
+            event = fleet.event() => {
+                fleet.react(event?, !enough)?;
+                blows.follow(&mut fleet);
+            }
             Some(ended) = generator.join_next(), if !sent => {
                 ended.context("the generator broke down")??;
                 sent = true;
@@ -116,13 +131,26 @@ pub(crate) async fn run(row: &Row, seed: u64, bug: Option<&'static str>, ground:
                 let backlog = state.backlog;
                 demand.backlog.store(backlog, SeqCst);
                 // What a state is, as one number: it changes while anything moves.
-                let mark = state.effects.wrapping_mul(1_000_003).wrapping_add(backlog);
+                let mark = state.effects.wrapping_mul(1_000_003).wrapping_add(backlog).wrapping_mul(1_009) + state.dead;
                 if mark != changed.1 {
                     changed = (Instant::now(), mark);
                 }
                 let stalled = changed.0.elapsed() > if bug.is_some() { STALL_MAX_PLANTED } else { STALL_MAX };
+                // What is dead when everything is over is revived until none is.
+                let ends = sent && backlog == 0;
+                if let Some(operator) = &operator
+                    && visited.elapsed() > VISITS
+                {
+                    visited = Instant::now();
+                    // A store that is away for an operator too is looked at again later.
+                    let _ = operator.revive(|| ends || random.bool()).await;
+                }
+                let made = demand.made.load(SeqCst);
+                let seen = state.effects + state.parked;
+                if row.late && !fleet.is_deployed() && (seen >= row.messages_min / 2 || enough) {
+                    fleet.deploy(!enough)?;
+                }
                 if !enough {
-                    let made = demand.made.load(SeqCst);
                     let left = row.blows.saturating_sub(blows.count(&fleet.tally));
                     let tired = started.elapsed() > HURT_MAX || made > MESSAGES_MAX || stalled;
                     if (left == 0 && made >= row.messages_min) || tired {
@@ -133,13 +161,13 @@ pub(crate) async fn run(row: &Row, seed: u64, bug: Option<&'static str>, ground:
                         blows.strike(&mut fleet, Some(state.effects)).await?;
                     }
                     // Else it had its faults and waits for its messages: more of them might let nothing through.
-                } else if sent && (backlog == 0 || stalled) {
+                } else if sent && ((backlog == 0 && !(row.operator && state.dead > 0)) || stalled) {
                     break backlog;
                 }
             }
         }
     };
-    let (tally, hung) = fleet.finish(END_MAX).await?;
+    let tally = fleet.finish(END_MAX).await?;
     // What the last workers settled at their end.
     if let Some(state) = watch.look().await {
         backlog = state.backlog;
@@ -147,7 +175,7 @@ pub(crate) async fn run(row: &Row, seed: u64, bug: Option<&'static str>, ground:
     let (cuts, server_crashes, disks_filled) = (blows.cuts(), blows.server_crashes, blows.disks_filled);
     drop(watch);
     let mut findings = audit(row, &place, folder.path(), backlog).await.context("cannot audit")?;
-    findings.hung_workers = hung as u64;
+    findings.hung_workers = tally.bad_ends.len() as u64;
     findings.missing_faults = missing;
     if row.has_no_deadlock() {
         findings.deadlocks = blows.deadlocks(&place).await?;
@@ -165,8 +193,12 @@ fn place(row: &Row, seed: u64, folder: &Path, ground: &Ground<'_>) -> anyhow::Re
             Ok(Place::Sqlite { path: folder.join(format!("store-{seed}.db")) })
         }
         StoreKind::Postgres => {
-            let server = ground.server.context("this row needs PostgreSQL")?;
-            Ok(Place::Postgres { url: server.url().to_owned(), schema: format!("crash_{seed}") })
+            let url = match (ground.pair, ground.server) {
+                (Some(pair), _) => pair.url(),
+                (None, Some(server)) => server.url(),
+                (None, None) => anyhow::bail!("this row needs PostgreSQL"),
+            };
+            Ok(Place::Postgres { url: url.to_owned(), schema: format!("crash_{seed}") })
         }
     }
 }
@@ -181,6 +213,10 @@ struct Watch {
 struct State {
     effects: u64,
     backlog: u64,
+    /// Messages that are set aside for a person.
+    dead: u64,
+    /// Messages that are set aside for whatever reason.
+    parked: u64,
 }
 
 impl Watch {
@@ -193,13 +229,15 @@ impl Watch {
         let parked = self.place.table("parked");
         let sql = format!(
             "select (select count(*) from {effects}), (select count(*) from {queue} where visible_at is not null)
-                + (select count(*) from {parked} where due_at is not null)"
+                + (select count(*) from {parked} where due_at is not null),
+                (select count(*) from {parked} where due_at is null), (select count(*) from {parked})"
         );
         match self.eye.as_mut()?.numbers(sql).await {
             Ok(rows) => {
                 let row = rows.first()?;
                 let broker = self.broker.as_ref().map_or(0, |broker| broker.backlog());
-                Some(State { effects: row[0] as u64, backlog: row[1] as u64 + broker as u64 })
+                let backlog = row[1] as u64 + broker as u64;
+                Some(State { effects: row[0] as u64, backlog, dead: row[2] as u64, parked: row[3] as u64 })
             }
             Err(_) => {
                 self.eye = None;

@@ -43,6 +43,16 @@ impl Server {
         &self.url
     }
 
+    /// Starts a standby of this one in a folder of this name beside it.
+    pub(crate) async fn standby(&self, name: &str) -> anyhow::Result<Self> {
+        let (script, primary) = (self.script, self.folder.clone());
+        let folder = primary.with_file_name(name);
+        let follows = folder.clone();
+        let start = move || call_with(script, "follow", &[&follows, &primary]);
+        let url = tokio::task::spawn_blocking(start).await.context("a task broke down")??;
+        Ok(Self { script, folder, url })
+    }
+
     /// SIGKILL to all of its processes, and up again.
     pub(crate) async fn crash(&self) -> anyhow::Result<()> {
         self.kill().await?;
@@ -151,7 +161,11 @@ fn cannot_run(script: &str) -> String {
 }
 
 fn call(script: &str, verb: &str, folder: &Path) -> anyhow::Result<String> {
-    let output = command(script).arg(verb).arg(folder).output().with_context(|| cannot_run(script))?;
+    call_with(script, verb, &[folder])
+}
+
+fn call_with(script: &str, verb: &str, folders: &[&Path]) -> anyhow::Result<String> {
+    let output = command(script).arg(verb).args(folders).output().with_context(|| cannot_run(script))?;
     if !output.status.success() {
         bail!("cannot {verb} the server by scripts/{script}: {}", String::from_utf8_lossy(&output.stderr).trim());
     }

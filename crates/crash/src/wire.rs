@@ -4,16 +4,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox::source::SourceCapabilities;
+use oncebox::source::{Order, SourceCapabilities};
 use oncebox::{Delivery, Release, Source, SourceError, SourceErrorKind, Store};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use crate::broker::{self, Answer, Ask};
+use crate::row::SourceKind;
 
 /// Messages from the broker of the matrix.
 pub(crate) struct Wire {
     addr: SocketAddr,
+    /// Whether keys have one owner at a time, and deliveries are counted.
+    kind: SourceKind,
     stream: Mutex<Option<TcpStream>>,
 }
 
@@ -21,8 +24,8 @@ pub(crate) struct Wire {
 const POLL: Duration = Duration::from_millis(10);
 
 impl Wire {
-    pub(crate) fn new(addr: SocketAddr) -> Self {
-        Self { addr, stream: Mutex::new(None) }
+    pub(crate) fn new(addr: SocketAddr, kind: SourceKind) -> Self {
+        Self { addr, kind, stream: Mutex::new(None) }
     }
 
     async fn ask(&self, ask: Ask) -> Result<Answer, SourceError> {
@@ -46,7 +49,10 @@ impl<S: Store> Source<S> for Wire {
 
     fn capabilities(&self) -> SourceCapabilities {
         let mut capabilities = SourceCapabilities::none("crash broker");
-        capabilities.counts = true;
+        capabilities.counts = self.kind == SourceKind::Broker;
+        if self.kind == SourceKind::Partitions {
+            capabilities.order = Order::Broker;
+        }
         capabilities
     }
 
@@ -67,7 +73,17 @@ impl<S: Store> Source<S> for Wire {
                     SourceError::new(SourceErrorKind::Unavailable, "read a message", error.to_string())
                 })?;
                 let mut delivery = Delivery::new(made, tag);
-                delivery.count = Some(count);
+                let came_before = count > 1;
+                match self.kind {
+                    SourceKind::Broker => delivery.count = Some(count),
+                    // It only knows that a message came before.
+                    SourceKind::Uncounted => {
+                        delivery.count = came_before.then_some(2);
+                        delivery.is_uncounted = came_before;
+                    }
+                    // Partitions are logs, which count nothing.
+                    _ => {}
+                }
                 Ok(delivery)
             };
             return answer.into_iter().map(delivery).collect();

@@ -2,7 +2,7 @@
 //!
 //! It reports on stdout, a line at a time, unbuffered, so that what it said survives its death: `received N` before it
 //! handles anything, `at NAME` when it hangs at a crash point and waits to be killed, `stopped NAME` before it stops
-//! itself, `unknown N` at an orderly end.
+//! itself, `parks KEY` just before a message of that key is parked, `unknown N` at an orderly end.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -18,12 +18,13 @@ use oncebox::postgres::Postgres;
 use oncebox::queue::QueueStore;
 use oncebox::sqlite::Sqlite;
 use oncebox::store::Transaction;
-use oncebox::{Consumer, Context, Failure, OrderBy, Outcome, Outcomes, Retry, Source, Versioned};
+use oncebox::{Consumer, Context, Failure, KeyStrategy, OrderBy, Outcome, Outcomes, Retry, Source, Versioned};
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, PgConnection, SqliteConnection};
 use tokio::io::AsyncReadExt;
 
-use crate::feed::{BATCH, Order, Role, TIMES};
+use crate::feed::{BATCH, KINDS, Order, ROLE_OFTEN, Role, TIMES};
+use crate::misfortune;
 use crate::place::{self, NAME, Place};
 use crate::process::JOB;
 use crate::row::{Faults, FeedKind, HandlerKind, Row, SourceKind};
@@ -40,6 +41,10 @@ pub(crate) struct Job {
     pub(crate) number: u64,
     pub(crate) seed: u64,
     pub(crate) doom: Doom,
+    /// It has the handler of the type that is deployed later.
+    pub(crate) deployed: bool,
+    /// It builds keys in another way than the others.
+    pub(crate) strange: bool,
 }
 
 /// What a worker does to itself at one pass of one crash point.
@@ -51,6 +56,13 @@ pub(crate) enum Doom {
     /// Stops itself, to be continued.
     Stop,
 }
+
+/// The key of the message that failed last in this process.
+static FAILED: AtomicU64 = AtomicU64::new(0);
+
+/// How long a message takes to be parked where partitions change hands at that moment: long enough for the new owner to meet
+/// the old one, and less than its statements wait for.
+const PARKING: Duration = Duration::from_millis(35);
 
 /// Acts at one of the first this many passes of the chosen crash point.
 const PASSES: u32 = 5;
@@ -69,8 +81,10 @@ pub(crate) async fn run() -> anyhow::Result<()> {
 
 async fn serve<S: Business>(store: S, job: Job) -> anyhow::Result<()> {
     match (job.row.source, job.broker) {
-        (SourceKind::Broker, Some(addr)) => consume(store, Wire::new(addr), job).await,
-        (SourceKind::Broker, None) => anyhow::bail!("a worker of this row needs a broker"),
+        (kind @ (SourceKind::Broker | SourceKind::Partitions | SourceKind::Uncounted), addr) => {
+            let addr = addr.context("a worker of this row needs a broker")?;
+            consume(store, Wire::new(addr, kind), job).await
+        }
         _ => {
             let queue = place::queue(&job.row, store.clone())?;
             consume(store, queue, job).await
@@ -80,16 +94,22 @@ async fn serve<S: Business>(store: S, job: Job) -> anyhow::Result<()> {
 
 async fn consume<S: Business, Src: Source<S>>(store: S, source: Src, job: Job) -> anyhow::Result<()> {
     let desk = Arc::new(Desk::open(&job)?);
-    let consumer = Consumer::new(NAME, store, source);
-    let consumer = match job.row.handler {
-        HandlerKind::Each => consumer.on("ordered", move |ctx, order| one::<S>(ctx, order, Arc::clone(&desk))),
-        HandlerKind::Fenced => {
-            consumer.on_idempotent("ordered", move |ctx, order| one::<S>(ctx, order, Arc::clone(&desk)))
-        }
-        HandlerKind::Batch => {
-            consumer.on_batch("ordered", move |ctx, orders| many::<S>(ctx, orders, Arc::clone(&desk)))
-        }
-    };
+    let mut consumer = Consumer::new(NAME, store, source).classify(misfortune::class);
+    for kind in &KINDS[..if job.deployed || !job.row.late { 2 } else { 1 }] {
+        let desk = Arc::clone(&desk);
+        consumer = match job.row.handler {
+            HandlerKind::Each => consumer.on(*kind, move |ctx, order| one::<S>(ctx, order, Arc::clone(&desk))),
+            HandlerKind::Fenced => {
+                consumer.on_idempotent(*kind, move |ctx, order| one::<S>(ctx, order, Arc::clone(&desk)))
+            }
+            HandlerKind::Batch => {
+                consumer.on_batch(*kind, move |ctx, orders| many::<S>(ctx, orders, Arc::clone(&desk)))
+            }
+        };
+    }
+    if job.strange {
+        consumer = consumer.key(KeyStrategy::template("another:{id}")?);
+    }
     let order = if job.row.orders_by_key() { OrderBy::MessageKey } else { OrderBy::Nothing };
     let retry = Retry::new().first(Duration::from_millis(20)).max(Duration::from_millis(100));
     let consumer = consumer.retry(retry).order_by(order).lanes(job.row.lanes).bounds(|bounds| {
@@ -99,9 +119,16 @@ async fn consume<S: Business, Src: Source<S>>(store: S, source: Src, job: Job) -
         bounds.in_flight_max = 24;
         bounds.suspect_wait = Duration::from_millis(300);
         bounds.parked_lease = job.row.lease();
+        if job.row.feed == FeedKind::Panicking {
+            // Some of them are to be dropped in the middle of their work.
+            bounds.handler_deadline = job.row.lease() / 2;
+        }
     });
     let consumer = match job.row.feed {
         FeedKind::Versions => consumer.versioned(Versioned::by_order_key()),
+        FeedKind::Rekeyed if job.number % 2 == 1 => {
+            consumer.key(KeyStrategy::template("order:{@id}")?).key_was(KeyStrategy::MessageId)
+        }
         _ => consumer,
     };
     if job.row.stored {
@@ -126,11 +153,20 @@ fn arm(job: &Job, stats: Arc<Stats>) {
     let chosen = passed[random.usize(..passed.len())];
     let passes = AtomicU32::new(random.u32(1..=PASSES));
     let (doom, reported) = (job.doom, AtomicU64::new(0));
+    let rebalances = job.row.faults == Faults::Rebalance;
     crashpoint::install(move |name| {
         say_works();
         if name == "received" {
             let deliveries = stats.snapshot().deliveries;
             say(&format!("received {}", deliveries - reported.swap(deliveries, Relaxed)));
+        }
+        if rebalances && name == "parking" {
+            say(&format!("parks {}", FAILED.load(Relaxed)));
+            #[allow(
+                clippy::disallowed_methods,
+                reason = "a crash point is no place to await, and this one is to take long"
+            )]
+            std::thread::sleep(PARKING);
         }
         if doom == Doom::None || name != chosen || passes.fetch_sub(1, Relaxed) != 1 {
             return Action::Go;
@@ -225,11 +261,26 @@ async fn apply<S: Business>(ctx: &mut Context<S>, order: Order, desk: &Arc<Desk>
     match desk.row.feed {
         FeedKind::HotKeys => S::run(ctx.db(), total).await?,
         FeedKind::Slow => tokio::time::sleep(desk.row.lease() * 2).await,
+        FeedKind::Star => S::run(ctx.db(), format!("select * from {} where key = {key}", desk.totals)).await?,
         _ => {}
     }
     match role {
         Role::Killer => std::process::abort(),
-        Role::Failing if plays(&desk.folder, n) => return Err(Failure::transient("it fails the first times")),
+        Role::Failing if plays(&desk.folder, n) => {
+            FAILED.store(key, Relaxed);
+            return Err(Failure::transient("it fails the first times"));
+        }
+        Role::Foreign if plays(&desk.folder, n) => {
+            for statement in misfortune::foreign(n / ROLE_OFTEN) {
+                S::run_raw(ctx.db(), statement).await?;
+            }
+        }
+        Role::Deallocating if plays(&desk.folder, n) => S::run_raw(ctx.db(), "deallocate all".to_owned()).await?,
+        Role::Panicking if plays(&desk.folder, n) => {
+            if let Some(hook) = misfortune::panicking(n / ROLE_OFTEN).await? {
+                ctx.after_commit(hook);
+            }
+        }
         Role::Swallowing if plays(&desk.folder, n) => {
             let _ = S::run(ctx.db(), "select n from there_is_no_such_table".to_owned()).await;
         }
@@ -243,6 +294,10 @@ async fn apply<S: Business>(ctx: &mut Context<S>, order: Order, desk: &Arc<Desk>
 /// A store whose handlers can write the business tables.
 pub(crate) trait Business: QueueStore {
     fn run(db: &mut <Self::Tx as Transaction>::Db, sql: String) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// The same without a prepared statement.
+    fn run_raw(db: &mut <Self::Tx as Transaction>::Db, sql: String)
+    -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
 impl Business for Sqlite {
@@ -250,11 +305,21 @@ impl Business for Sqlite {
         sqlx::query(AssertSqlSafe(sql)).execute(db).await?;
         Ok(())
     }
+
+    async fn run_raw(db: &mut SqliteConnection, sql: String) -> Result<(), Failure> {
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(db).await?;
+        Ok(())
+    }
 }
 
 impl Business for Postgres {
     async fn run(db: &mut PgConnection, sql: String) -> Result<(), Failure> {
         sqlx::query(AssertSqlSafe(sql)).execute(db).await?;
+        Ok(())
+    }
+
+    async fn run_raw(db: &mut PgConnection, sql: String) -> Result<(), Failure> {
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(db).await?;
         Ok(())
     }
 }

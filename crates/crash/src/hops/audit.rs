@@ -136,7 +136,7 @@ mod tests {
     use crate::feed::Role;
 
     fn order(n: u64) -> Order {
-        Order { n, key: 1, seq: n, id: format!("order-{n}"), role: Role::Plain }
+        Order { n, key: 1, seq: n, id: format!("order-{n}"), role: Role::Plain, late: false }
     }
 
     fn effect(n: i64) -> Effect {

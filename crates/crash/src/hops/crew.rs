@@ -178,7 +178,7 @@ impl Crew {
                     self.vacant.push((Instant::now() + REHIRE, hand.role, hand.slot));
                 }
             }
-            Event::Due | Event::Continue | Event::Unknown(_) => {}
+            Event::Due | Event::Continue | Event::Unknown(_) | Event::Parks(_) => {}
         }
         Ok(None)
     }
@@ -214,20 +214,21 @@ impl Crew {
         self.hands.get(&number).map_or(Ok(()), |hand| hand.process.signal(Signal::CONT))
     }
 
-    /// Lets everybody end in order. Says how many did not.
-    pub(super) async fn finish(mut self, patience: Duration) -> anyhow::Result<(Tally, usize)> {
+    /// Lets everybody end in order. The tally says which did not.
+    pub(super) async fn finish(mut self, patience: Duration) -> anyhow::Result<Tally> {
         for hand in self.hands.values_mut() {
             hand.process.signal(Signal::CONT)?;
             hand.process.ask_to_end();
         }
-        let mut bad = 0;
         let deadline = Instant::now() + patience;
         while !self.hands.is_empty() {
             let Ok(event) = tokio::time::timeout_at(deadline, self.event()).await else { break };
             match event? {
                 (number, Event::Ended) => {
                     if let Some(mut hand) = self.hands.remove(&number) {
-                        bad += usize::from(!hand.process.child.wait().await?.success());
+                        let bad_end = hand.process.bad_end().await?;
+                        let told = bad_end.map(|status| format!("{:?} {number}: {status}", hand.role));
+                        self.tally.bad_ends.extend(told);
                     }
                 }
                 // It hangs where it was told to: the last kills of the row.
@@ -241,13 +242,21 @@ impl Crew {
                 (number, Event::Stopped) => self.resume(number)?,
                 (_, Event::Received(count)) => self.tally.deliveries += count,
                 (_, Event::Complaint(line)) => self.tally.complaint = line,
-                (_, Event::Works | Event::Due | Event::Continue | Event::Unknown(_) | Event::LanesLost) => {}
+                (
+                    _,
+                    Event::Works
+                    | Event::Due
+                    | Event::Continue
+                    | Event::Unknown(_)
+                    | Event::Parks(_)
+                    | Event::LanesLost,
+                ) => {}
             }
         }
-        bad += self.hands.len();
-        for hand in self.hands.values_mut() {
+        for (number, hand) in &mut self.hands {
+            self.tally.bad_ends.push(format!("{:?} {number}: still there after {patience:?}", hand.role));
             hand.process.child.kill().await.context("cannot kill a process")?;
         }
-        Ok((self.tally, bad))
+        Ok(self.tally)
     }
 }

@@ -141,13 +141,13 @@ pub(crate) async fn run(
             }
         }
     }
-    let (tally, hung) = crew.finish(END_MAX).await?;
+    let tally = crew.finish(END_MAX).await?;
     // What the last ones settled at their end.
     let left = watch.look().await.context("the store is away")?;
     drop(watch);
     let Audit { mut findings, waits, published } =
         audit(row, &place, &line, folder.path(), &blows.relay_kills, left).await.context("cannot audit")?;
-    findings.hung_workers = hung as u64;
+    findings.hung_workers = tally.bad_ends.len() as u64;
     // Stops that nobody was fenced off by have shown nothing.
     findings.missing_faults = missing + u64::from(row.trouble == Trouble::Stop && blows.fenced == 0);
     Ok(Ran {

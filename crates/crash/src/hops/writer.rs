@@ -81,7 +81,7 @@ impl One {
         let count =
             format!("update {} set total = total + 1 where key = {key} returning total", tables::totals(&self.place));
         let seq: i64 = sqlx::query_scalar(AssertSqlSafe(count)).fetch_one(&mut *tx).await?;
-        let order = Order { n, key, seq: seq as u64, id: format!("order-{n}"), role: Role::Plain };
+        let order = Order { n, key, seq: seq as u64, id: format!("order-{n}"), role: Role::Plain, late: false };
         let insert = tables::insert(&tables::first(&self.place), &order, token);
         sqlx::query(AssertSqlSafe(insert)).execute(&mut *tx).await?;
         let message = Message::new("forwarded")
