@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use oncebox::claim::{Claim, ClaimRequest};
+use oncebox::memory::Departure;
 use oncebox::{ConsumerName, Fingerprinter, Inbox, Key, Message, OutcomeKind, Session, Store, StoreError, Transaction};
 
 use crate::handler::{EFFECTS, Effect};
@@ -24,9 +25,10 @@ pub(crate) async fn audit(world: &World, left: &[Order]) -> Verdict {
     };
     once_each(world, &effects, left, &parked);
     conflicts_are_kept(world, &effects, left, &parked);
-    if world.scenario.ordered {
+    if world.scenario.ordered || world.scenario.hazards.gap.is_some() {
         in_order(world, &effects);
     }
+    nothing_vanished(world, &effects).await;
     if let Err(error) = recorded(world, &effects, &parked).await {
         world.journal.wrong(Kind::Engine, format!("cannot read the inbox: {error}"));
     }
@@ -50,6 +52,10 @@ pub(crate) async fn audit(world: &World, left: &[Order]) -> Verdict {
 /// What is set aside.
 async fn parked(world: &World) -> Vec<Order> {
     let parked = world.store.parked().await;
+    for park in &parked {
+        let (id, key, verdict) = (park.message.label(), park.order_key.as_deref(), &park.verdict);
+        world.journal.note(format_args!("parked is {id} of {key:?}: {:?}, {}", verdict.waits, verdict.reason));
+    }
     parked.iter().filter_map(|park| serde_json::from_slice(&park.message.payload).ok()).collect()
 }
 
@@ -65,14 +71,18 @@ fn once_each(world: &World, effects: &[Effect], left: &[Order], parked: &[Order]
         if times > 1 {
             world.journal.wrong(Kind::Doubled, format!("{id} took effect {times} times"));
         }
-        if times == 0 {
+        let discarded = world.journal.was_discarded(id);
+        if times > 0 && discarded == Some(true) {
+            world.journal.wrong(Kind::Discarded, format!("{id} took effect, and an operator had given it up"));
+        }
+        if times == 0 && discarded.is_none() {
             let is_left = orders.iter().any(|order| left.contains(order) || parked.contains(order));
             match (world.promise.due.contains(*id), is_left) {
                 (true, true) => world.journal.wrong(Kind::Stuck, format!("{id} took no effect and is still there")),
                 (_, false) => world.journal.wrong(Kind::Lost, format!("{id} took no effect and is gone")),
                 (false, true) => {}
             }
-        } else if world.promise.held.contains(*id) {
+        } else if world.promise.held.contains(*id) && !was_let_go(world, orders[0]) {
             world.journal.wrong(Kind::Unordered, format!("{id} overtook a conflict of its order key"));
         }
     }
@@ -91,7 +101,12 @@ fn conflicts_are_kept(world: &World, effects: &[Effect], left: &[Order], parked:
             let left = count(&mut left.iter(), order);
             match winners.get(order.id.as_str()) {
                 // Set aside once, whatever the number of its copies.
-                Some(winner) if *winner != order.variant && left < sent && !parked.contains(order) => {
+                Some(winner)
+                    if *winner != order.variant
+                        && left < sent
+                        && !parked.contains(order)
+                        && world.journal.was_discarded(&order.id).is_none() =>
+                {
                     let what = format!("{} of {sent} conflicts under {} were dropped", sent - left, order.id);
                     world.journal.wrong(Kind::Conflict, what);
                 }
@@ -105,6 +120,13 @@ fn conflicts_are_kept(world: &World, effects: &[Effect], left: &[Order], parked:
     }
 }
 
+/// Whether an operator gave up a message of this one's order key, and so let go what was behind it.
+fn was_let_go(world: &World, order: &Order) -> bool {
+    let key = world.history.sent.iter().find(|sent| sent.order == *order).and_then(|sent| sent.key());
+    let of_key = world.history.sent.iter().filter(|sent| key.is_some() && sent.key() == key);
+    of_key.into_iter().any(|sent| world.journal.was_discarded(&sent.order.id).is_some())
+}
+
 /// Whether a copy of this message was sent after a conflict of its order key, where order is kept.
 fn behind_a_conflict(world: &World, order: &Order) -> bool {
     let variants = world.history.variants();
@@ -112,6 +134,23 @@ fn behind_a_conflict(world: &World, order: &Order) -> bool {
     let key = world.history.sent.iter().find(|sent| sent.order == *order).and_then(|sent| sent.key());
     world.scenario.ordered
         && world.history.sent.iter().any(|sent| key.is_some() && sent.key() == key && disputed(&sent.order.id))
+}
+
+/// No row leaves the parked messages without its effect, a recorded outcome or an operator's act: when one was ended, the
+/// record under its key was of the same message and said how that ended, and where it says applied there is an effect.
+async fn nothing_vanished(world: &World, effects: &[Effect]) {
+    let applied: HashSet<&Order> = effects.iter().map(|effect| &effect.order).collect();
+    for Departure { park, record } in world.store.departures().await {
+        let Ok(order) = serde_json::from_slice::<Order>(&park.message.payload) else { continue };
+        let why = match record {
+            None => "there was no record of it",
+            Some((_, OutcomeKind::Parked)) => "its record said that it was parked",
+            Some((fingerprint, _)) if fingerprint != park.fingerprint => "its record was of another message",
+            Some((_, OutcomeKind::Applied)) if !applied.contains(&order) => "it took no effect",
+            Some(_) => continue,
+        };
+        world.journal.wrong(Kind::Vanished, format!("{} left the parked messages, and {why}", order.id));
+    }
 }
 
 /// First effects of an order key come in the order in which their messages were first sent.
@@ -122,8 +161,14 @@ fn in_order(world: &World, effects: &[Effect]) {
     for effect in effects {
         let Some(&place) = places.get(&effect.order) else { continue };
         let Some(key) = world.history.sent[place].key() else { continue };
+        // Where versions keep order, the order of sending means nothing.
+        let place = effect.order.version.map_or(place, |version| version as usize);
         // A second effect is counted as doubled, not as an overtaking.
         if !seen.insert(&effect.order.id) {
+            continue;
+        }
+        // An operator took the one that could not be tried out of the way; a copy that came later is as a new message.
+        if world.journal.was_discarded(&effect.order.id) == Some(false) {
             continue;
         }
         let before = last.insert(key, place);
@@ -132,7 +177,7 @@ fn in_order(world: &World, effects: &[Effect]) {
             world.journal.wrong(Kind::Unordered, what);
         }
         let first = world.history.variants().get(effect.order.id.as_str()).map(|orders| orders[0].variant);
-        if first != Some(effect.order.variant) {
+        if first != Some(effect.order.variant) && effect.order.version.is_none() {
             let what = format!("the second message under {} overtook the first", effect.order.id);
             world.journal.wrong(Kind::Unordered, what);
         }
@@ -154,6 +199,9 @@ async fn recorded(world: &World, effects: &[Effect], parked: &[Order]) -> Result
             match (applied.get(id), claim) {
                 (None, Some(Claim::Fresh)) => break,
                 (None, Some(Claim::Duplicate(earlier))) if earlier.is_parked() && parked.contains(order) => {}
+                (None, Some(Claim::Duplicate(earlier)))
+                    if earlier.outcome.kind() == OutcomeKind::Rejected && world.journal.was_discarded(id).is_some() => {
+                }
                 (None, Some(Claim::Conflict(_)))
                     if orders.iter().any(|other| *other != order && parked.contains(other)) => {}
                 (Some(applied), Some(Claim::Duplicate(earlier))) if *applied == order => {

@@ -15,6 +15,10 @@ pub(crate) struct Order {
     pub(crate) variant: u32,
     /// How the handler ends, so that every way to record an outcome is taken.
     pub(crate) ends: Ends,
+    /// Whether it is of the type whose handler is deployed later.
+    pub(crate) late: bool,
+    /// Which version of its key it is, from 1, where it is one.
+    pub(crate) version: Option<u64>,
 }
 
 /// How a handler ends.
@@ -24,6 +28,9 @@ pub(crate) enum Ends {
     WithResult,
     Rejected,
 }
+
+/// The type of messages, and the one whose handler is deployed later.
+pub(crate) const KINDS: [&str; 2] = ["ordered", "shipped"];
 
 /// One message on its way into the source. Its place in the history is its place in the source.
 #[derive(Clone, Debug)]
@@ -60,16 +67,23 @@ impl History {
         let mut sent = Vec::new();
         // Bursts, so that batches form.
         let bursts: Vec<u64> = (0..dice.usize(1..=6)).map(|_| dice.u64(0..window)).collect();
+        // Its own dice: the others are as they were before there were hazards.
+        let mut hazard = fastrand::Rng::with_seed(scenario.seed ^ 0x6c61_7465_7221);
+        let mut versions: HashMap<String, u64> = HashMap::new();
         for number in 0..scenario.messages {
+            let ends = [Ends::Applied, Ends::Applied, Ends::WithResult, Ends::Rejected][dice.usize(0..4)];
+            let key = match dice.u32(0..10) {
+                0 if scenario.hazards.gap.is_none() => None,
+                0..=5 => Some("k0".to_owned()),
+                _ => Some(format!("k{}", dice.usize(0..scenario.keys))),
+            };
+            let next = |key: &String| *versions.entry(key.clone()).and_modify(|version| *version += 1).or_insert(1);
             let order = Order {
                 id: format!("m{number}"),
                 variant: 0,
-                ends: [Ends::Applied, Ends::Applied, Ends::WithResult, Ends::Rejected][dice.usize(0..4)],
-            };
-            let key = match dice.u32(0..10) {
-                0 => None,
-                1..=5 => Some("k0".to_owned()),
-                _ => Some(format!("k{}", dice.usize(0..scenario.keys))),
+                ends,
+                late: !scenario.hazards.deploys.is_empty() && hazard.u32(0..3) == 0,
+                version: scenario.hazards.gap.and(key.as_ref()).map(next),
             };
             let at = bursts[dice.usize(0..bursts.len())];
             sent.push(Self::one(clock, at, &order, key.clone()));
@@ -87,7 +101,8 @@ impl History {
     }
 
     fn one(clock: &dyn Clock, at: u64, order: &Order, key: Option<String>) -> Sent {
-        let mut message = Message::made_by(clock, "ordered");
+        let mut message = Message::made_by(clock, KINDS[usize::from(order.late)]);
+        message.version = order.version;
         message.id = MessageId::new(order.id.clone()).ok();
         message.order_key = key;
         message.payload = serde_json::to_vec(order).unwrap_or_default().into();

@@ -52,6 +52,8 @@ struct State {
     committed: HashSet<u64>,
     /// Ids with a committed effect.
     applied: HashSet<String>,
+    /// Ids that an operator discarded, and whether they had a record of their own.
+    discarded: HashMap<String, bool>,
     /// Hooks that ran, by handler call.
     hooked: HashSet<u64>,
     /// Hooks that ran, by message id.
@@ -190,7 +192,7 @@ impl Journal {
     pub(crate) fn settled(&self, id: &str, repeats: bool) {
         let mut state = self.state();
         state.note(&self.clock, format_args!("hook of {id}"));
-        if !state.applied.contains(id) {
+        if !state.applied.contains(id) && !state.discarded.contains_key(id) {
             state.wrong(&self.clock, Kind::Hook, format!("the hook of {id} ran before its commit"));
         }
         let times = state.settled.entry(id.to_owned()).or_default();
@@ -201,9 +203,32 @@ impl Journal {
         }
     }
 
-    /// How many ids have a committed effect.
-    pub(crate) fn applied(&self) -> usize {
-        self.state().applied.len()
+    /// An operator gave a message up.
+    pub(crate) fn discarded(&self, id: &str, owned: bool) {
+        let mut state = self.state();
+        state.note(&self.clock, format_args!("the operator discards {id}, record of its own: {owned}"));
+        state.discarded.insert(id.to_owned(), owned);
+    }
+
+    /// Whether an operator gave a message of this id up, and whether that had a record of its own.
+    pub(crate) fn was_discarded(&self, id: &str) -> Option<bool> {
+        self.state().discarded.get(id).copied()
+    }
+
+    /// Whether anything has a committed effect.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.state().applied.is_empty()
+    }
+
+    /// Whether this id has a committed effect.
+    pub(crate) fn has_applied(&self, id: &str) -> bool {
+        self.state().applied.contains(id)
+    }
+
+    /// How many of these ids have neither a committed effect nor an operator who gave them up.
+    pub(crate) fn open(&self, due: &HashSet<String>) -> usize {
+        let state = self.state();
+        due.iter().filter(|id| !state.applied.contains(*id) && !state.discarded.contains_key(*id)).count()
     }
 
     /// Whether a hook ran for this id.

@@ -24,6 +24,13 @@ pub(crate) async fn find(world: &World) -> Vec<Order> {
     let mut left = Vec::new();
     match world.scenario.origin {
         Origin::Memory => left.extend(in_memory(world).await),
+        Origin::Partitions => {
+            let held = world.shelf.lock().held();
+            if held > 0 {
+                world.journal.wrong(Kind::Leak, format!("{held} messages are in the hands of nobody"));
+            }
+            left.extend(world.shelf.lock().left());
+        }
         Origin::Queue => left.extend(in_queue(world, &QueueSpec { name: name(QUEUE), lanes }).await),
     }
     if world.scenario.stored {

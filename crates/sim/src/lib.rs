@@ -24,15 +24,20 @@
 mod audit;
 mod clock;
 mod handler;
+mod hazard;
 mod history;
 mod journal;
 mod leftovers;
+mod operator;
+pub mod partitions;
 mod scenario;
+mod shelf;
 mod tap;
 mod verdict;
 mod weather;
 mod world;
 
+pub use hazard::{Hazard, Hazards};
 pub use scenario::{Ending, Origin, Scenario};
 pub use verdict::{Kind, Totals, Verdict, Wrong};
 pub use world::simulate;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::hazard::{Hazard, Hazards};
+
 /// Where messages come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -9,6 +11,8 @@ pub enum Origin {
     Memory,
     /// A queue in the store: settled in the commit.
     Queue,
+    /// A broker that gives each partition to one process at a time, knows no leases, and takes partitions away unasked.
+    Partitions,
 }
 
 /// Everything that a seed chooses before the run begins. What goes wrong during the run is rolled by the same seed.
@@ -58,6 +62,8 @@ pub struct Scenario {
     pub ends: Vec<(usize, Duration, Ending)>,
     /// From when on nothing goes wrong any more.
     pub healed_at: Duration,
+    /// What befalls it beside the weather.
+    pub hazards: Hazards,
 }
 
 /// How a process ends. A new one takes its place.
@@ -67,15 +73,44 @@ pub enum Ending {
     Killed,
     /// As by SIGTERM.
     Stopped,
+    /// Killed, and replaced by one that builds keys in another way, until that is refused or killed.
+    Replaced,
 }
 
 impl Scenario {
     /// What this seed chooses.
     pub fn new(seed: u64) -> Self {
+        Self::with(seed, Hazard::USUAL)
+    }
+
+    /// What this seed chooses where these hazards may come over it.
+    pub fn with(seed: u64, on: &[Hazard]) -> Self {
         let mut dice = fastrand::Rng::with_seed(seed);
         let calm = dice.u32(0..8) == 0;
         let scenario = Self::stormy(seed, &mut dice);
-        if calm { scenario.calmed() } else { scenario }
+        if calm { scenario.calmed() } else { scenario.endangered(on) }
+    }
+
+    /// With dice of their own: without hazards, a seed is what it was before there were any.
+    fn endangered(mut self, on: &[Hazard]) -> Self {
+        let mut dice = fastrand::Rng::with_seed(self.seed ^ 0x6861_7a61_7264_7321);
+        self.hazards = Hazards::new(on, &mut dice, self.processes, self.healed_at);
+        if self.hazards.zombies.is_some() {
+            self.origin = Origin::Partitions;
+            self.processes = self.processes.max(2);
+            self.ordered = dice.u32(0..4) > 0;
+        }
+        if self.ordered {
+            // What waits for its turn and what waits for a version are two ways to keep order.
+            self.hazards.gap = None;
+        }
+        self.ends.extend(self.hazards.other_keys.iter().map(|(slot, at)| (*slot, *at, Ending::Replaced)));
+        let deploys = self.hazards.deploys.iter().take(self.processes).enumerate();
+        self.ends.extend(deploys.map(|(slot, at)| {
+            let ending = if dice.bool() { Ending::Killed } else { Ending::Stopped };
+            (slot, *at, ending)
+        }));
+        self
     }
 
     fn stormy(seed: u64, dice: &mut fastrand::Rng) -> Self {
@@ -122,6 +157,7 @@ impl Scenario {
             outages,
             ends,
             healed_at,
+            hazards: Hazards::default(),
         }
     }
 

@@ -19,6 +19,10 @@ pub enum Kind {
     Conflict,
     /// Effect and inbox record do not match.
     Record,
+    /// A row left the parked messages without its effect, a recorded outcome or an operator's act.
+    Vanished,
+    /// What an operator gave up took effect all the same.
+    Discarded,
     /// A hook ran too early, too often, or for work that was rolled back.
     Hook,
     /// A process committed a message that it no longer held.

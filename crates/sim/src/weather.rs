@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use oncebox::{Class, StoreErrorKind};
 use oncebox_testkit::faults::{Fault, FaultPlan};
 
 use crate::clock::VirtualClock;
 use crate::journal::Journal;
-use crate::scenario::Scenario;
+use crate::scenario::{Origin, Scenario};
 
 /// Rolls for each seam call and each handler call, until everything heals.
 #[derive(Debug)]
@@ -35,6 +36,10 @@ pub(crate) enum Trouble {
     Fails,
     Contended,
     StoreAway,
+    /// With an error that the user's own reading gives a class.
+    Own(Class),
+    /// With an error of some other store.
+    Foreign(StoreErrorKind),
 }
 
 impl Weather {
@@ -87,6 +92,8 @@ impl Weather {
         }
         let delay = Duration::from_millis(dice.u64(1..1_500));
         let ways: &[Fault] = match call {
+            // Without leases, what is lost between the two is lost with the connection, and comes again with the next one.
+            _ if side == Side::Source && self.scenario.origin == Origin::Partitions => &[Fault::Delay(delay)],
             "connect" | "consumer" | "queue" => &[Fault::BeforeDoing, Fault::AfterDoing, Fault::Delay(delay)],
             "commit" => &[
                 Fault::BeforeDoing,
@@ -136,6 +143,51 @@ impl Weather {
             return None;
         }
         Some([Trouble::Fails, Trouble::Fails, Trouble::Contended, Trouble::StoreAway][dice.usize(0..4)])
+    }
+
+    /// An error of some other store, or one that only the user can read.
+    pub(crate) fn odd_trouble(&self) -> Option<Trouble> {
+        let hazards = &self.scenario.hazards;
+        let mut dice = self.dice();
+        if self.is_healed() {
+            return None;
+        }
+        if hazards.foreign > 0 && dice.u32(0..1_000) < hazards.foreign {
+            let kinds = [
+                StoreErrorKind::Unavailable,
+                StoreErrorKind::Contended,
+                StoreErrorKind::TransactionLost,
+                StoreErrorKind::Fenced,
+                StoreErrorKind::Refused,
+            ];
+            return Some(Trouble::Foreign(kinds[dice.usize(0..kinds.len())]));
+        }
+        // Where nothing panics there is no use in errors that do.
+        if hazards.panics > 0 && dice.u32(0..1_000) < hazards.panics {
+            let classes = [Class::Transient, Class::Permanent, Class::Unknown];
+            return Some(Trouble::Own(classes[dice.usize(0..classes.len())]));
+        }
+        None
+    }
+
+    /// Lets the user's code panic here, if the dice say so.
+    pub(crate) fn may_panic(&self, place: &'static str) {
+        self.panic_for(self.scenario.hazards.panics, place);
+    }
+
+    /// The same for code that is seldom called: where anything panics, this often does.
+    pub(crate) fn may_well_panic(&self, place: &'static str) {
+        self.panic_for(if self.scenario.hazards.panics > 0 { 400 } else { 0 }, place);
+    }
+
+    fn panic_for(&self, of_a_thousand: u32, place: &'static str) {
+        if of_a_thousand == 0 || self.is_healed() || self.dice().u32(0..1_000) >= of_a_thousand {
+            return;
+        }
+        self.journal.fault();
+        self.journal.note(format_args!("{place} panics"));
+        // The usual hook of a panic is not run: it would print.
+        std::panic::resume_unwind(Box::new(place));
     }
 
     fn dice(&self) -> MutexGuard<'_, fastrand::Rng> {

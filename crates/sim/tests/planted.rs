@@ -6,7 +6,7 @@
 use std::process::{Command, Output};
 
 /// Enough for the rarest of them to show several times over.
-const SEEDS: &str = "300";
+const SEEDS: &str = "1000";
 
 fn simulate(planted: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox-sim"));
@@ -28,6 +28,7 @@ fn a_planted_bug_is_found() {
         ("unknown-as-done", &["lost", "doubt"]),
         ("unknown-as-failed", &["doubt"]),
         ("fingerprint-ignored", &["conflict"]),
+        ("parked-duplicate-of-itself", &["lost", "record"]),
         ("no-fence", &["fence"]),
         ("no-renewal", &["lease"]),
     ] {
