@@ -3,6 +3,9 @@
 //! Without the `planted-bugs` feature [`is`] is a constant `false` and the branches vanish. With it, the bugs named in
 //! `ONCEBOX_PLANTED` (separated by commas) are alive.
 
+/// Whether bugs can be planted in this build.
+pub const ARE_BUILT_IN: bool = cfg!(feature = "planted-bugs");
+
 /// Whether the bug of this name is planted in this process.
 #[cfg(feature = "planted-bugs")]
 pub fn is(name: &str) -> bool {

@@ -76,9 +76,6 @@ struct Args {
     /// Leave out the planted bugs.
     #[arg(long)]
     no_planted: bool,
-    /// Run the rows and the bugs too that wait for something to be mended, or for the bug to be planted.
-    #[arg(long)]
-    awaited: bool,
     /// Print the report as one JSON object on the last line.
     #[arg(long)]
     json: bool,
@@ -142,8 +139,8 @@ async fn matrix(args: Args) -> anyhow::Result<ExitCode> {
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
 
-    let rows: Vec<Row> = row::matrix(args.awaited).into_iter().filter(|row| wanted(&row.name)).collect();
-    let bugs = if args.no_planted { Vec::new() } else { planted::bugs(args.awaited) };
+    let rows: Vec<Row> = row::matrix().into_iter().filter(|row| wanted(&row.name)).collect();
+    let bugs = if args.no_planted { Vec::new() } else { planted::bugs() };
     let bugs: Vec<_> = bugs.into_iter().filter(|(bug, _)| wanted(&format!("planted {bug}"))).collect();
     let hops: Vec<HopsRow> =
         hops::matrix(args.profile.factor() > 1).into_iter().filter(|row| wanted(&row.name)).collect();

@@ -2,15 +2,14 @@
 
 use crate::row::{self, Faults, FeedKind, HandlerKind, Row, SourceKind, StoreKind};
 
-/// Every planted bug, with a row that has to go red when it is alive. `awaited`: those too whose place in the code is not
-/// there yet.
-pub(crate) fn bugs(awaited: bool) -> Vec<(&'static str, Row)> {
+/// Every planted bug, with a row that has to go red when it is alive.
+pub(crate) fn bugs() -> Vec<(&'static str, Row)> {
     use Faults::{CommitCuts, Kill, Stop};
     use SourceKind::{Broker, OrderedQueue, Queue, Uncounted};
     use StoreKind::{Postgres, Sqlite};
 
     let quiet = |store, feed| Row::new(store, Queue, 2, Faults::None).feed(feed).blows(0);
-    let mut bugs = vec![
+    vec![
         ("claim-skipped", Row::new(Sqlite, Broker, 2, Faults::None).blows(0)),
         ("claim-outside-transaction", Row::new(Sqlite, Broker, 2, Kill)),
         ("ack-before-commit", Row::new(Sqlite, Queue, 2, Kill)),
@@ -35,16 +34,7 @@ pub(crate) fn bugs(awaited: bool) -> Vec<(&'static str, Row)> {
         ("start-in-handler-transaction", Row::new(Sqlite, Broker, 2, Faults::None).feed(FeedKind::Killers).blows(0)),
         ("arrivals-not-counted", Row::new(Sqlite, Uncounted, 2, Faults::None).feed(FeedKind::Killers).blows(0)),
         ("stale-applied", Row::new(Sqlite, Broker, 2, Faults::None).feed(FeedKind::Versions).blows(0)),
-        ("scheme-unchecked", Row::new(Sqlite, Broker, 2, Faults::None).feed(FeedKind::Rekeyed).blows(0)),
+        ("scheme-unchecked", row::other_key()),
         ("unsorted-batch", Row::new(Postgres, Broker, 2, Faults::None).feed(FeedKind::Echo).blows(0).messages(1_000)),
-    ];
-    if awaited {
-        bugs.extend(self::awaited());
-    }
-    bugs
-}
-
-/// Bugs that are planted together with what they break.
-fn awaited() -> Vec<(&'static str, Row)> {
-    vec![("stale-look-at-parked", row::zombies()), ("scheme-unchecked", row::other_key())]
+    ]
 }

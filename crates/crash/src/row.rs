@@ -227,9 +227,8 @@ impl Row {
     }
 }
 
-/// Every crash point on both stores, by every kind of consumer, with one, two and eight workers. `awaited`: those too that
-/// show what is not mended yet.
-pub(crate) fn matrix(awaited: bool) -> Vec<Row> {
+/// Every crash point on both stores, by every kind of consumer, with one, two and eight workers.
+pub(crate) fn matrix() -> Vec<Row> {
     use Faults::{CommitCuts, CommitKill, DiskFull, Kill, ServerCrash, Stop};
     use FeedKind::{Conflicts, Echo, Failing, HotKeys, Killers, Rekeyed, Slow, Swallowing, Twins, Versions};
     use HandlerKind::{Batch, Fenced};
@@ -275,9 +274,6 @@ pub(crate) fn matrix(awaited: bool) -> Vec<Row> {
     rows.push(Row::new(Sqlite, Queue, 2, DiskFull).blows(3));
     rows.push(Row::new(Postgres, Broker, 2, DiskFull).blows(3));
     rows.extend(troubles());
-    if awaited {
-        rows.extend(self::awaited());
-    }
     rows
 }
 
@@ -292,15 +288,11 @@ fn troubles() -> Vec<Row> {
         rows.push(late(store, Broker, Failing));
         rows.push(late(store, OrderedQueue, Failing));
         rows.push(late(store, Broker, Versions));
+        rows.push(Row::new(store, OrderedQueue, 2, Faults::Kill).feed(Failing).late().operator().blows(30));
         rows.push(panicking(store));
     }
-    rows.extend([foreign(), deallocating(), cancels(), ddl(), zombies(), failover()]);
+    rows.extend([foreign(), deallocating(), cancels(), ddl(), zombies(), failover(), other_key()]);
     rows
-}
-
-/// Rows that wait for something that is not built yet.
-fn awaited() -> Vec<Row> {
-    vec![other_key()]
 }
 
 /// A handler is deployed late, and an operator revives what was parked for want of it while copies come and both fail.

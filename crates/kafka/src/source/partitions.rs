@@ -54,7 +54,8 @@ impl Begin {
 }
 
 /// Records after the mark, when a partition is assigned, that an owner before us may have had in hand. Consumers have fewer in
-/// hand unless they are told otherwise.
+/// hand unless they are told otherwise. An owner that could not move the mark, because one record was held back, may have come
+/// much further; so as long as we do not move it either, whatever comes may have come before.
 const FIRST_WINDOW: usize = 2_000;
 
 /// A partition whose records are not those that were read before.
@@ -88,6 +89,10 @@ struct Partition {
     known: Option<(i64, i64)>,
     /// How many records came, up to the first window.
     came: usize,
+    /// Where it was when it was assigned.
+    began: Option<i64>,
+    /// The mark moved since, and whoever owns the partition after us begins there.
+    has_moved: bool,
 }
 
 #[derive(Debug)]
@@ -136,6 +141,7 @@ impl Partitions {
         for begin in begins {
             if let Some(partition) = self.assigned.get_mut(&begin.partition) {
                 partition.next = Some(begin.next);
+                partition.began = Some(begin.next);
                 partition.held = begin.held;
                 partition.known = begin.witness.map(|witness| (begin.next - 1, witness));
             }
@@ -200,6 +206,7 @@ impl Partitions {
             return Ok(());
         }
         let from = partition.next.replace(offset + 1).unwrap_or(offset);
+        partition.began.get_or_insert(from);
         let is_uncounted = partition.came < FIRST_WINDOW;
         partition.came += usize::from(is_uncounted);
         let record = Record { message, from, witness, stored, is_uncounted };
@@ -232,8 +239,9 @@ impl Partitions {
                 let (offset, Waiting { record, hands, .. }) = first.remove_entry();
                 partition.waiting_bytes -= record.message.payload.len();
                 let hand = hands + 1;
-                let Partition { epoch, held, .. } = *partition;
-                let Record { from, witness, is_uncounted, .. } = record;
+                let Partition { epoch, held, has_moved, .. } = *partition;
+                let Record { from, witness, .. } = record;
+                let is_uncounted = record.is_uncounted || !has_moved;
                 let receipt =
                     KafkaReceipt { partition: number, offset, epoch, hand, from, witness, held, is_uncounted };
                 taken.push((receipt, Arc::clone(&record.message)));
@@ -252,7 +260,12 @@ impl Partitions {
 
     /// A message is done. `false` if it is not ours any more.
     pub(super) fn finish(&mut self, receipt: &KafkaReceipt) -> bool {
-        self.end(receipt).is_some()
+        let Some((partition, _)) = self.end(receipt) else { return false };
+        // What is kept in the store is there by now; a broker has to be told first.
+        if partition.is_in_store() {
+            partition.note_mark(partition.mark());
+        }
+        true
     }
 
     /// A message is not done: it waits again until `due`. `false` if it is not ours any more.
@@ -287,6 +300,7 @@ impl Partitions {
             let mark = partition.mark();
             if mark.is_some() && mark != partition.told {
                 partition.told = mark;
+                partition.note_mark(mark);
                 marks.extend(mark.map(|mark| (*number, mark)));
             }
         }
@@ -310,6 +324,16 @@ impl Partition {
         let waiting = self.waiting.first_key_value().map(|(offset, waiting)| (*offset, &waiting.record));
         let out = self.out.first_key_value().map(|(offset, out)| (*offset, &out.record));
         waiting.into_iter().chain(out).min_by_key(|(offset, _)| *offset).and_then(|(_, record)| record.stored)
+    }
+
+    /// Whether its offset is kept in the store, which counts epochs from one.
+    fn is_in_store(&self) -> bool {
+        self.held != 0
+    }
+
+    /// The next owner of the partition begins at `mark`.
+    fn note_mark(&mut self, mark: Option<i64>) {
+        self.has_moved |= mark > self.began;
     }
 
     fn mark(&self) -> Option<i64> {
@@ -429,15 +453,48 @@ mod tests {
 
     #[test]
     fn only_the_first_window_of_an_assignment_may_have_come_before() {
-        let mut partitions = fetched(0..FIRST_WINDOW as i64 + 1);
+        let mut partitions = fetched(0..FIRST_WINDOW as i64 + 2);
+        let first = partitions.take(1, Instant::now())[0].0;
+        assert!(first.is_uncounted && partitions.finish(&first));
+        assert_eq!(partitions.tell_marks(), [(0, 1)]);
         let taken = partitions.take(FIRST_WINDOW + 1, Instant::now());
         let uncounted = |taken: &[(KafkaReceipt, Arc<Message>)]| taken.iter().filter(|(r, _)| r.is_uncounted).count();
-        assert_eq!((uncounted(&taken), taken[FIRST_WINDOW].0.is_uncounted), (FIRST_WINDOW, false));
+        assert_eq!((uncounted(&taken), taken[FIRST_WINDOW - 1].0.is_uncounted), (FIRST_WINDOW - 1, false));
         assert!(partitions.release(&taken[0].0, None));
         assert!(partitions.take(1, Instant::now())[0].0.is_uncounted, "it is the same record");
         partitions.assign(&[0]);
         note(&mut partitions, 0, 5);
         assert_eq!(uncounted(&partitions.take(1, Instant::now())), 1);
+    }
+
+    #[test]
+    fn while_the_mark_does_not_move_whatever_comes_may_have_come_before() {
+        let mut partitions = fetched(0..FIRST_WINDOW as i64 + 9);
+        let head = partitions.take(1, Instant::now())[0].0;
+        for (receipt, _) in partitions.take(FIRST_WINDOW + 2, Instant::now()) {
+            assert!(receipt.is_uncounted, "{receipt:?}");
+            assert!(partitions.finish(&receipt));
+        }
+        assert_eq!(partitions.tell_marks(), [(0, 0)]);
+        assert!(partitions.take(1, Instant::now())[0].0.is_uncounted, "whoever owned it before may have come so far");
+        assert!(partitions.finish(&head));
+        assert!(partitions.take(1, Instant::now())[0].0.is_uncounted, "the broker does not know of it yet");
+        partitions.tell_marks();
+        partitions.tell_again();
+        assert!(!partitions.take(1, Instant::now())[0].0.is_uncounted);
+    }
+
+    #[test]
+    fn an_offset_in_the_store_has_moved_with_the_first_that_is_done() {
+        let mut partitions = Partitions::default();
+        partitions.assign(&[0]);
+        partitions.begin(&[Begin { partition: 0, next: 7, held: 1, witness: None }]);
+        (7..FIRST_WINDOW as i64 + 9).for_each(|offset| note(&mut partitions, 0, offset));
+        let mut taken = partitions.take(FIRST_WINDOW, Instant::now()).into_iter().map(|(receipt, _)| receipt);
+        let first = taken.next().unwrap();
+        assert!(taken.all(|receipt| receipt.is_uncounted));
+        assert!(partitions.finish(&first));
+        assert!(!partitions.take(1, Instant::now())[0].0.is_uncounted);
     }
 
     #[test]

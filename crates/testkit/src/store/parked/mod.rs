@@ -73,6 +73,7 @@ macro_rules! parked_suite {
             an_order_key_is_blocked_while_a_row_of_it_is_there,
             a_claim_hides_no_blocked_order_key,
             a_claim_that_waited_sees_what_was_parked_meanwhile,
+            a_claim_that_waited_for_a_moment_sees_it_too,
             what_blocks_an_order_key_is_counted,
             long_and_hostile_order_keys_block_only_themselves,
             an_order_key_blocks_in_its_consumer_only,

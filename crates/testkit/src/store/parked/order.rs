@@ -5,15 +5,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use oncebox_core::parked::{Park, ParkLease, ParkStore, Parking, Waits};
-use oncebox_core::{Claim, ConsumerId, Inbox, Outcome, OutcomeKind, Transaction};
+use oncebox_core::{Claim, ConsumerId, Inbox, Outcome, OutcomeKind, Session, Transaction};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::steps::{
     LEASE, LEASE_AND_MORE, NOW, add, blocked, end, in_order, lease, parked, put_back, receipts, text, texts, verdict,
 };
 use crate::eventually::stays_pending;
 use crate::hostile;
-use crate::store::steps::{begin, claim, commit, consumer, request};
+use crate::store::steps::{LOCK_WAIT, begin, claim, commit, connect, consumer, request};
 use crate::store::{Setup, StoreFixture};
 
 const GAP: Waits = Waits::Gap(Duration::ZERO);
@@ -165,6 +166,35 @@ pub async fn a_claim_that_waited_sees_what_was_parked_meanwhile<F: StoreFixture<
         let (claims, blocked) = new.join_next().await.expect("there is a task").expect("it ends without a panic");
         assert_eq!(claims.last(), Some(&Claim::Fresh));
         assert_eq!(blocked, [true], "the look from before the wait was believed");
+    }
+}
+
+/// However short the wait was: a claim that found its message parked looks again, because it may have waited for whoever
+/// parked it. Again and again, because some of the tries begin to wait too late.
+pub async fn a_claim_that_waited_for_a_moment_sees_it_too<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let billing = consumer(store, "billing").await;
+    let (mut old, mut new) = (connect(store).await, connect(store).await);
+    for n in 0..40 {
+        let [first, second] = ["first", "second"].map(|id| request(billing, &format!("{id}-{n}")));
+        let order_key = format!("k-{n}");
+        let mut parks = old.begin(LOCK_WAIT).await.expect("a transaction can be begun");
+        claim(&mut parks, &first).await;
+        let parked = (billing, first.key.clone(), Outcome::of(OutcomeKind::Parked));
+        parks.record(&[parked]).await.expect("the outcome of a claimed key can be recorded");
+        parks.park(&[in_order(billing, &order_key, &format!("row {n}"), NOW)]).await.expect("messages can be parked");
+        let mut claims = JoinSet::new();
+        claims.spawn(async move {
+            let mut tx = new.begin(LOCK_WAIT).await.expect("a transaction can be begun");
+            tx.claim(&[first, second]).await.expect("keys can be claimed");
+            let blocked = tx.is_blocked(billing, &[&order_key]).await.expect("order keys can be looked up");
+            (blocked, tx.rollback().await)
+        });
+        let _ = timeout(Duration::from_millis(1 + n % 4), claims.join_next()).await;
+        old = commit(parks).await;
+        let (blocked, session) = claims.join_next().await.expect("it ends").expect("it ends without a panic");
+        new = session.expect("a transaction that is rolled back gives its session back");
+        assert_eq!(blocked, [true], "try {n}: the look from before the wait was believed");
     }
 }
 
