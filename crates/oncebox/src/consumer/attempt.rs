@@ -67,6 +67,8 @@ pub(super) enum End<S: Store> {
 /// What was under way when a transaction broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum During {
+    /// Nothing had begun yet, so nothing in it can be to blame.
+    Begin,
     /// Our own statements.
     Engine,
     /// The handler of one message.
@@ -132,7 +134,7 @@ async fn run<S: ConsumerStore, Src: Source<S>>(
     };
     let tx = match begun {
         Ok(tx) => tx,
-        Err(error) => return End::Broken { session: None, doubt: None, error, during: During::Engine },
+        Err(error) => return End::Broken { session: None, doubt: None, error, during: During::Begin },
     };
     match inside(engine, tx, works, mode, marks).await {
         Ok(Done { tx, fates, hooks, processing }) => match commit(engine, tx).await {

@@ -350,7 +350,11 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
                 self.session = Some(back.session);
                 // A handler can spoil its session so that our own statements fail in it, or its commit by a rule that
                 // speaks only there.
-                let may_be_handlers = during != During::Engine || kind != StoreErrorKind::Unavailable;
+                let may_be_handlers = match during {
+                    During::Begin => false,
+                    During::Engine => kind != StoreErrorKind::Unavailable,
+                    During::Handler(_) | During::BatchHandler => true,
+                };
                 let shaken = if was_there && may_be_handlers { shaken + 1 } else { shaken };
                 if shaken < SHAKEN_MAX {
                     return groups.push_front(Group { works, mode, contended, shaken, whole });

@@ -159,14 +159,18 @@ impl PostgresDialect {
     }
 }
 
-/// COMMIT is where deferred constraints and triggers of the application speak: with a code of their own, they are no trouble
-/// of the server's, and one of the messages may be to blame.
+/// COMMIT is where deferred constraints and triggers of the application speak. Whatever code they use, this connection has
+/// answered and our own statements have run: neither the server nor its schema is at fault, and one message may be.
 fn refused_commit(error: sqlx::Error) -> StoreError {
     let DriverError { kind, reason, .. } = read(&error);
-    match kind {
-        StoreErrorKind::Troubled => StoreError::new(kind, "commit", reason).with_source(error),
-        _ => ours("commit", error),
-    }
+    let is_of_a_connection =
+        error.as_database_error().and_then(|e| e.code()).is_some_and(|code| code.starts_with("08"));
+    let kind = match kind {
+        StoreErrorKind::Configuration => StoreErrorKind::Troubled,
+        StoreErrorKind::Unavailable if is_of_a_connection => StoreErrorKind::Troubled,
+        kind => kind,
+    };
+    StoreError::new(kind, "commit", reason).with_source(error)
 }
 
 /// What the seal answers where the commit waits for a standby.
