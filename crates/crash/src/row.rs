@@ -288,9 +288,9 @@ fn troubles() -> Vec<Row> {
         rows.push(late(store, Broker, Failing));
         rows.push(late(store, OrderedQueue, Failing));
         rows.push(late(store, Broker, Versions));
-        rows.push(Row::new(store, OrderedQueue, 2, Faults::Kill).feed(Failing).late().operator().blows(30));
         rows.push(panicking(store));
     }
+    rows.push(Row::new(Postgres, OrderedQueue, 2, Faults::Kill).feed(Failing).late().operator().blows(30));
     rows.extend([foreign(), deallocating(), cancels(), ddl(), zombies(), failover(), other_key()]);
     rows
 }

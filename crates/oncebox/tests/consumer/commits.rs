@@ -56,6 +56,19 @@ pub(crate) async fn an_unknown_commit_that_did_not_go_through_is_run_again<F: En
     assert_eq!((seen.unknown_commits, seen.handled, seen.failures), (1, 2, 0));
 }
 
+/// A server that became a standby refuses to begin, and answers to everything else.
+pub(crate) async fn transactions_that_cannot_begin_blame_no_message<F: EngineFixture>(setup: Setup<F>) {
+    let plan = FaultPlan::default();
+    let store = Faulty::new(setup.store.clone(), plan.clone());
+    let source = MemorySource::new();
+    source.send_all([note("1", "a")]);
+    plan.fail("begin", Fault::Stale, 6);
+    let consumer = consumer("c", &store, source.clone()).retry(at_once(1)).on("noted", write!(F));
+    let seen = run_dry(consumer.lanes(1), &source).await;
+    assert_eq!(effects(&setup).await, ["a"]);
+    assert_eq!((seen.handled, seen.failures, seen.dead), (1, 0, 0));
+}
+
 pub(crate) async fn a_store_that_goes_away_and_returns_loses_nothing<F: EngineFixture>(setup: Setup<F>) {
     let plan = FaultPlan::default();
     let store = Faulty::new(setup.store.clone(), plan.clone());

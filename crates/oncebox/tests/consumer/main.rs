@@ -110,6 +110,7 @@ on_every_store! {
     marks::a_conflict_behind_a_message_that_left_its_batch_waits,
     commits::an_unknown_commit_that_went_through_is_not_run_again,
     commits::an_unknown_commit_that_did_not_go_through_is_run_again,
+    commits::transactions_that_cannot_begin_blame_no_message,
     commits::a_store_that_goes_away_and_returns_loses_nothing,
     commits::random_faults_at_every_seam_lose_and_double_nothing,
     hooks::hooks_run_after_the_commit_and_not_for_a_failure,

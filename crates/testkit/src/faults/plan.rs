@@ -118,6 +118,8 @@ pub enum Fault {
     Contended,
     /// It is not done, and will not be before a person has changed something. A source fails as with `BeforeDoing`.
     Misconfigured,
+    /// It is not done, and this session will not do it: another one may. A source fails as with `BeforeDoing`.
+    Stale,
     /// It is done after this long.
     Delay(Duration),
     /// A commit whose answer is lost at once, and that the other side makes this long after. Its doubt is resolved when

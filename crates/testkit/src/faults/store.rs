@@ -44,6 +44,7 @@ pub(super) fn injected(call: &str, fault: Fault) -> StoreError {
         Fault::AfterDoing => (StoreErrorKind::Unavailable, "a test lost the answer"),
         Fault::Contended => (StoreErrorKind::Contended, "a test stood in the way"),
         Fault::Misconfigured => (StoreErrorKind::Configuration, "a test took the table away; give it back"),
+        Fault::Stale => (StoreErrorKind::Stale, "a test spoilt the session"),
         _ => (StoreErrorKind::Unavailable, "a test lost the call"),
     };
     StoreError::new(kind, call, reason)
@@ -284,7 +285,7 @@ impl<S: Store> Transaction for FaultyTx<S> {
         }
         match fault {
             None | Some(Fault::Delay(_) | Fault::Repeat) => wrapped(told(inner, &plan).await, plan),
-            Some(fault @ (Fault::BeforeDoing | Fault::Contended | Fault::Misconfigured)) => {
+            Some(fault @ (Fault::BeforeDoing | Fault::Contended | Fault::Misconfigured | Fault::Stale)) => {
                 inner.rollback().await;
                 Ended::RolledBack { session: None, error: injected("commit", fault) }
             }
