@@ -62,6 +62,7 @@ on_both_stores! {
     what_is_done_to_a_row_in_hand_is_done_to_no_other,
     a_row_of_a_lane_comes_again_with_a_higher_fence,
     a_later_row_in_hand_holds_up_no_earlier_one,
+    many_rows_behind_one_in_hand_leave_room_for_others,
     the_oldest_rows_of_lanes_come_first_and_no_more_than_asked_for,
     what_was_processed_and_kept_holds_up_no_change_of_lanes,
     a_key_is_known_to_its_own_queue_alone,
@@ -433,6 +434,25 @@ async fn a_later_row_in_hand_holds_up_no_earlier_one<F: StoreFixture<Store: Queu
     tx.release(payments, &rows[..1], Duration::ZERO, None).await.unwrap();
     commit(tx).await;
     assert_eq!(receipts(&lease(store, payments, &lanes).await)[0].row, rows[0].row);
+}
+
+/// However many wait behind the head of one order key, a lease of a few finds the other keys.
+async fn many_rows_behind_one_in_hand_leave_room_for_others<F: StoreFixture<Store: QueueStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let queue = open(store, "payments").await;
+    let lanes = hold(store, queue, setup.clock.id()).await.lanes;
+    add(store, queue, "busy", "head").await;
+    assert_eq!(lease(store, queue, &lanes).await.len(), 1);
+    for n in 0..6 {
+        add(store, queue, "busy", &format!("behind {n}")).await;
+    }
+    add(store, queue, "free", "other").await;
+    let mut tx = begin(store).await;
+    let few = LeaseRequest { queue, max: 3, lease: LEASE, lanes: Some(lanes) };
+    let leased = tx.lease(&few).await.unwrap();
+    commit(tx).await;
+    let texts: Vec<_> = leased.iter().map(|leased| leased.message.payload.clone()).collect();
+    assert_eq!(texts, ["other"]);
 }
 
 /// Whatever lanes they are in.
