@@ -63,6 +63,9 @@ pub enum AddressError {
     /// An `@` behind the host: the password has probably a `/`.
     #[error("an `@` stands behind its host; write it as %40, and a `/` in a user or password as %2F")]
     At,
+    /// A second `://`: a list of addresses, or one inside of another.
+    #[error("`://` stands in it twice; several hosts go into one address, with commas: scheme://host:port,host:port")]
+    Several,
     /// A `#`.
     #[error("a `#` stands in it; write it as %23")]
     Fragment,
@@ -91,6 +94,9 @@ impl Address {
         if !is_scheme {
             return Err(AddressError::NotAnAddress);
         }
+        if is_list(rest) {
+            return Err(AddressError::Several);
+        }
         let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         // No parser of URLs knows several hosts: each is read on its own, and the rest with the first of them.
         let (user, list) = authority.rsplit_once('@').map_or(("", authority), |(user, list)| (user, list));
@@ -104,6 +110,9 @@ impl Address {
         // Then what stands before it may be a password, wherever the address seems to say that its host ends.
         if tail.contains('@') {
             return Err(AddressError::At);
+        }
+        if tail.contains("://") {
+            return Err(AddressError::Several);
         }
         let (path, query) = tail.split_once('?').map_or((tail, None), |(path, query)| (path, Some(query)));
         check_percents(user)?;
@@ -219,8 +228,12 @@ impl Host {
     }
 
     fn read(text: &str) -> Option<Self> {
-        // What belongs to another part of an address is no host.
-        if text.is_empty() || text.contains(['/', '?', '#', '@', '\\']) || text.contains(char::is_whitespace) {
+        // What belongs to another part of an address is no host. A `:` with no port behind it may be that of another `://`.
+        if text.is_empty()
+            || text.ends_with(':')
+            || text.contains(['/', '?', '#', '@', '\\'])
+            || text.contains(char::is_whitespace)
+        {
             return None;
         }
         check_percents(text).ok()?;
@@ -245,6 +258,13 @@ impl fmt::Display for Host {
         }
         self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
     }
+}
+
+/// Whether another address follows behind a comma: `a:4222,nats://b:4222`. A URL would take its scheme for a host.
+fn is_list(rest: &str) -> bool {
+    let is_in_scheme = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    let before = rest.split_once("://").map(|(before, _)| before);
+    before.is_some_and(|before| before.trim_end_matches(is_in_scheme).ends_with(',') && !before.ends_with(','))
 }
 
 fn decode(text: &str) -> Result<String, AddressError> {
@@ -335,6 +355,29 @@ mod tests {
             assert_eq!(error, expected, "{text}");
             assert!(!format!("{error} {error:?}").contains("CANARY"));
         }
+    }
+
+    #[test]
+    fn a_list_of_addresses_is_no_host() {
+        use AddressError::{Host, Several};
+        for (text, expected) in [
+            ("nats://a:4222,nats://b:4222", Several),
+            ("nats://a,nats://b/s", Several),
+            ("kafka://a:9092/t,kafka://b:9092/t", Several),
+            ("kafka://a:9092,,kafka://b:9092", Several),
+            ("amqp://h/v?x=1,amqp://i/v", Several),
+            ("nats://u:CANARY@a,nats://u:CANARY@b", Several),
+            ("postgres://h/d://CANARY", Several),
+            ("amqp://u:1://CANARY@h/v", Host),
+            ("nats://a:,b", Host),
+            ("nats://a,b:", Host),
+            ("nats://[::1]:", Host),
+        ] {
+            let error = Address::read(text).unwrap_err();
+            assert_eq!(error, expected, "{text}");
+            assert!(!error.to_string().contains("CANARY"));
+        }
+        assert_eq!(super::Host::read_list("a:9092,b:"), None);
     }
 
     /// Every printable character of ASCII, by itself and all together, and others.

@@ -70,16 +70,30 @@ impl Content {
                 }
             }
         }
-        if message.payload_is_null() {
-            return hash.chain_update([2]).finalize().into();
-        }
-        self.add_payload(hash, message)
+        self.add_nullable_payload(hash, message)
     }
 
-    /// SHA-256 over the type and the chosen content. A null payload counts as empty here: records of versions that could not
-    /// tell them apart must not conflict with the same message.
+    /// SHA-256 over the type and the chosen content, for a fingerprint. A null payload is not an empty one.
+    pub(crate) fn said(&self, message: &Message) -> [u8; 32] {
+        self.add_nullable_payload(Self::of_kind(message), message)
+    }
+
+    /// The same as versions computed it that took a null payload for an empty one. Keys of theirs are found by it, so it
+    /// stays as it is.
     pub(crate) fn digest(&self, message: &Message) -> [u8; 32] {
-        self.add_payload(Sha256::new().chain_update(message.kind.as_bytes()).chain_update([0]), message)
+        self.add_payload(Self::of_kind(message), message)
+    }
+
+    fn of_kind(message: &Message) -> Sha256 {
+        Sha256::new().chain_update(message.kind.as_bytes()).chain_update([0])
+    }
+
+    fn add_nullable_payload(&self, hash: Sha256, message: &Message) -> [u8; 32] {
+        match message.payload_is_null() {
+            // No payload begins like this: theirs have a 0 or a 1 in front.
+            true => hash.chain_update([2]).finalize().into(),
+            false => self.add_payload(hash, message),
+        }
     }
 
     fn add_payload(&self, hash: Sha256, message: &Message) -> [u8; 32] {
@@ -98,7 +112,8 @@ impl Content {
 
     /// A number for "how this was computed", so that a change of fields is noticed.
     pub(crate) fn scheme(&self) -> [u8; 2] {
-        // Bump when the canonical form or the hash changes. 2: payloads of structured events came with other numbers before.
+        // Bump when the canonical form or the hash changes. 2: payloads of structured events came with other numbers before,
+        // and a null payload was an empty one.
         const ALGORITHM: u8 = 2;
         let digest = Sha256::new().chain_update([ALGORITHM]).chain_update(format!("{self:?}")).finalize();
         [digest[0], digest[1]]
@@ -128,6 +143,7 @@ impl Keep for Fields {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fingerprint::Fingerprinter;
 
     fn digest(content: &Content, payload: &str) -> [u8; 32] {
         content.digest(&Message::new("t").with_payload(payload.to_owned()))
@@ -204,6 +220,18 @@ mod tests {
         assert_eq!(digests.len(), different.len());
         assert_eq!(all.identity(&base().with_order_key("k")), all.identity(&base().with_order_key("k")));
         assert!(!digests.contains(&all.digest(&base())), "the two kinds of digest never meet");
+    }
+
+    #[test]
+    fn a_fingerprint_tells_a_null_payload_from_an_empty_one() {
+        let message = || Message::new("t").with_order_key("k");
+        for content in [Content::default(), Content::raw(), Content::only(["id"])] {
+            let fingerprinter = Fingerprinter::new(content);
+            let fingerprint = |message: &Message| fingerprinter.fingerprint(message);
+            assert!(!fingerprint(&message().with_null_payload()).agrees_with(fingerprint(&message())));
+            let again = message().with_null_payload();
+            assert!(fingerprint(&message().with_null_payload()).agrees_with(fingerprint(&again)));
+        }
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Fingerprinter {
 
     /// The fingerprint of a message.
     pub fn fingerprint(&self, message: &Message) -> Fingerprint {
-        let digest = self.content.digest(message);
+        let digest = self.content.said(message);
         let mut bytes = [0; 8];
         bytes[0] = type_byte(&message.kind);
         bytes[1..].copy_from_slice(&digest[..7]);

@@ -119,6 +119,11 @@ impl Destination {
                 let vhost = address.path().to_owned();
                 rabbit(address, &vhost).map(Self::RabbitMq)
             }
+            // Each message says where it goes: what stands there was meant as a topic, or as another host.
+            scheme @ ("nats" | "tls" | "kafka") if !address.path().is_empty() => Err(format!(
+                "something stands behind its hosts, where nothing belongs: each message names its topic; several hosts are \
+                 written as {scheme}://host:port,host:port"
+            )),
             "nats" | "tls" => nats(address).map(Self::Nats),
             "kafka" => servers(&address).map(Self::Kafka),
             other => Err(unknown(other, DESTINATIONS)),
@@ -291,6 +296,32 @@ mod tests {
         ] {
             let complaint = Origin::parse(text).unwrap_err();
             assert!(complaint.contains(says) && !complaint.contains("CANARY"), "{text}: {complaint}");
+        }
+    }
+
+    #[test]
+    fn several_hosts_go_into_one_address() {
+        let hosts = "host:port,host:port";
+        for text in [
+            "nats://a:4222,nats://b:4222",
+            "nats://u:CANARY@a,nats://u:CANARY@b",
+            "kafka://a:9092,kafka://b:9092",
+            "nats://a:4222/b:4222",
+            "kafka://a:9092/CANARY",
+            "kafka://a/b/c",
+        ] {
+            let complaint = Destination::parse(text).unwrap_err();
+            assert!(complaint.contains(hosts) && !complaint.contains("CANARY"), "{text}: {complaint}");
+        }
+        for text in ["nats://a:4222,nats://b:4222/s", "kafka://a:9092/t,kafka://b:9092/t"] {
+            assert!(Origin::parse(text).unwrap_err().contains(hosts), "{text}");
+        }
+        for (text, shown) in [
+            ("nats://a:4222,b:4222", "nats://a:4222,b:4222"),
+            ("nats://a/", "nats://a"),
+            ("kafka://a,b/", "kafka://a:9092,b:9092"),
+        ] {
+            assert_eq!(Destination::parse(text).unwrap().to_string(), shown);
         }
     }
 }
