@@ -3,6 +3,7 @@
 import collections
 import json
 import queue
+import re
 import threading
 import time
 
@@ -121,10 +122,11 @@ class Hunt:
         return {"end": end, "by": by, "seconds": round(time.monotonic() - began, 1), "asked": asked}
 
     # What a server says of a text that is no statement: such a mutant says nothing about tests.
-    NO_STATEMENT = (
-        "42601", "42P18", "42P08", "42702", "42P10", "42803", "42883", "42804", "42P20", "syntax error", "ambiguous column",
-        "no such column", "ON CONFLICT clause does not match", "could not determine data type",
+    NO_STATEMENT = re.compile(
+        r"""(?:SQLSTATE |code: ")(?:42601|42P18|42P08|42702|42P10|42803|42883|42804|42P20)"""
+        r"|syntax error|ambiguous column|no such column|ON CONFLICT clause does not match|could not determine data type"
     )
 
     def unfit(self, output):
-        return next((mark for mark in self.NO_STATEMENT if mark in output), None)
+        found = self.NO_STATEMENT.search(output)
+        return found[0] if found else None
