@@ -1,8 +1,10 @@
-//! The methods that announce a message: what they say of it in text, as far as it can be read.
+//! The methods that announce a message: what they say of it in text, as far as it can be read. And the one that says how
+//! large frames may be.
 
 use super::Lost;
 use super::properties::{Reader, UNREADABLE};
 
+const TUNE: [u8; 4] = [0, 10, 0, 30];
 const BASIC: [u8; 2] = [0, 60];
 const RETURN: [u8; 2] = [0, 50];
 const DELIVER: [u8; 2] = [0, 60];
@@ -23,6 +25,21 @@ pub(super) fn fit(payload: &mut [u8]) -> Lost {
         }
     }
     lost
+}
+
+/// The largest frame that the broker offers, in bytes; 0 for any. `None` if the method is another.
+pub(super) fn offered(payload: &[u8]) -> Option<u32> {
+    let mut reader = Reader(payload);
+    let is_tune = reader.take(TUNE.len())? == TUNE;
+    // The number of channels comes first.
+    reader.take(2)?;
+    let [a, b, c, d] = *reader.take(4)? else { return None };
+    is_tune.then(|| u32::from_be_bytes([a, b, c, d]))
+}
+
+/// Whether it announces a message that comes back to its publisher.
+pub(super) fn is_return(payload: &[u8]) -> bool {
+    payload.starts_with(&[BASIC, RETURN].concat())
 }
 
 type Text = (&'static str, std::ops::Range<usize>);
