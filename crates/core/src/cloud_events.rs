@@ -8,7 +8,7 @@
 //! | headers | themselves, beside the attributes; one whose name would be taken for something else is written as `name;own` |
 //!
 //! Reading is lenient, because what arrives was often made by others: an attribute that is missing or makes no sense is
-//! simply not there, and the payload comes through untouched: in a structured event, too, where `data` is cut out of the
+//! simply not there ([one that is not UTF-8](text_of) is, where it tells messages apart), and the payload comes through untouched: in a structured event, too, where `data` is cut out of the
 //! document as it was written. A number that went through a parser's own would come out with other digits, and the key
 //! and fingerprint of the message with them.
 
@@ -128,13 +128,18 @@ impl Spelling {
             }
             let text = std::str::from_utf8(value).ok();
             match (self.attribute(name), text) {
+                (Some(attribute), None) if tells_apart(attribute) => {
+                    if !set(&mut message, &attribute.to_ascii_lowercase(), &text_of(value)) {
+                        add(&mut message.headers, name, value);
+                    }
+                }
                 (Some(attribute), Some(text)) => {
                     let attribute = attribute.to_ascii_lowercase();
                     if attribute != "specversion" && !set(&mut message, &attribute, text) {
                         add(&mut message.headers, name, value);
                     }
                 }
-                (None, Some(text)) if name.eq_ignore_ascii_case(ID_HEADER) => id = MessageId::new(text).ok(),
+                (None, _) if name.eq_ignore_ascii_case(ID_HEADER) => id = MessageId::new(text_of(value)).ok(),
                 (None, Some(text)) if name.eq_ignore_ascii_case(CONTENT_TYPE) && text.starts_with(STRUCTURED) => {
                     is_structured = true;
                 }
@@ -148,6 +153,20 @@ impl Spelling {
         message.id = message.id.or(id);
         message
     }
+}
+
+/// A text for what others wrote as a name, a key or an id: itself if it is UTF-8, otherwise `hex:` with the bytes. Two that
+/// differ in a letter of Latin-1 are two messages, and must not become one.
+pub fn text_of(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.into(),
+        Err(_) => bytes.iter().fold("hex:".to_owned(), |text, byte| format!("{text}{byte:02x}")).into(),
+    }
+}
+
+/// Whether two messages may differ in this attribute alone.
+fn tells_apart(attribute: &str) -> bool {
+    ["id", "source", "type", ORDER_KEY].iter().any(|part| attribute.eq_ignore_ascii_case(part))
 }
 
 /// A message as one JSON document; to be sent with the content type [`STRUCTURED`].
@@ -377,11 +396,32 @@ mod tests {
             ("content-type", STRUCTURED.as_bytes()),
         ];
         let back = Spelling::KAFKA.read(headers, Bytes::from("not json"), "topic", Timestamp::UNIX_EPOCH);
-        assert_eq!((back.id, back.kind.as_str(), back.time), (None, "topic", Timestamp::UNIX_EPOCH));
+        assert_eq!((back.id, back.kind.as_str(), back.time), (None, "hex:ff", Timestamp::UNIX_EPOCH));
         assert_eq!(back.payload, "not json");
         assert_eq!(decoded("x;base64", back.headers.get("x;base64").unwrap()), ("x".to_owned(), vec![0xff, 0xfe]));
         assert_eq!(decoded("y;base64", back.headers.get("y;base64").unwrap()).1, b"a\r\nb");
         assert_eq!(back.headers.get("content-type"), Some(STRUCTURED));
+    }
+
+    /// Equal payloads under two order keys, and one id of two sources, are two messages.
+    #[test]
+    fn what_tells_messages_apart_does_so_though_it_is_no_text() {
+        let read = |name: &str, value: &[u8]| {
+            Spelling::AMQP.read([(name, value)], Bytes::from("{}"), "t", Timestamp::UNIX_EPOCH)
+        };
+        let both = |name: &str| (read(name, b"m\xfcller"), read(name, b"m\xf6ller"));
+        let (one, other) = both("cloudEvents:partitionkey");
+        assert_eq!(one.order_key.as_deref(), Some("hex:6dfc6c6c6572"));
+        assert_ne!(one.order_key, other.order_key);
+        let (one, other) = both("cloudEvents:source");
+        assert_ne!(one.source, other.source);
+        let (one, other) = both("cloudEvents_Type");
+        assert_ne!(one.kind, other.kind);
+        for name in ["cloudEvents:id", "oncebox-id"] {
+            let (one, other) = both(name);
+            assert_ne!(one.id.unwrap(), other.id.unwrap());
+        }
+        assert_eq!(text_of("m\u{fc}ller".as_bytes()), "m\u{fc}ller");
     }
 
     #[test]

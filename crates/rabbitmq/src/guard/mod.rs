@@ -108,6 +108,12 @@ impl Unread {
     }
 }
 
+/// What a property, or a part of what was said on delivery, was as it came; `None` if it could be read, or was not there.
+pub(crate) fn unread<'l>(lost: &'l Lost, what: &str) -> Option<&'l [u8]> {
+    let is_it = |name: &str| name.strip_prefix(properties::UNREADABLE) == Some(what);
+    lost.iter().find(|(name, _)| is_it(name)).map(|(_, bytes)| bytes.as_slice())
+}
+
 /// Whether a header is the guard's own. It takes those of others out.
 pub(crate) fn is_mark(name: &str) -> bool {
     name == properties::MARK
