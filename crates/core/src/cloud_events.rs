@@ -8,7 +8,7 @@
 //! | headers | themselves, beside the attributes; one whose name would be taken for something else is written as `name;own` |
 //!
 //! Reading is lenient, because what arrives was often made by others: an attribute that is missing or makes no sense is
-//! simply not there, and the payload comes through untouched: in a structured event, too, where `data` is cut out of the
+//! simply not there ([one that is not UTF-8](text_of) is, where it tells messages apart), and the payload comes through untouched: in a structured event, too, where `data` is cut out of the
 //! document as it was written. A number that went through a parser's own would come out with other digits, and the key
 //! and fingerprint of the message with them.
 
@@ -128,13 +128,18 @@ impl Spelling {
             }
             let text = std::str::from_utf8(value).ok();
             match (self.attribute(name), text) {
+                (Some(attribute), None) if tells_apart(attribute) => {
+                    if !set(&mut message, &attribute.to_ascii_lowercase(), &text_of(value)) {
+                        add(&mut message.headers, name, value);
+                    }
+                }
                 (Some(attribute), Some(text)) => {
                     let attribute = attribute.to_ascii_lowercase();
                     if attribute != "specversion" && !set(&mut message, &attribute, text) {
                         add(&mut message.headers, name, value);
                     }
                 }
-                (None, Some(text)) if name.eq_ignore_ascii_case(ID_HEADER) => id = MessageId::new(text).ok(),
+                (None, _) if name.eq_ignore_ascii_case(ID_HEADER) => id = MessageId::new(text_of(value)).ok(),
                 (None, Some(text)) if name.eq_ignore_ascii_case(CONTENT_TYPE) && text.starts_with(STRUCTURED) => {
                     is_structured = true;
                 }
@@ -148,6 +153,20 @@ impl Spelling {
         message.id = message.id.or(id);
         message
     }
+}
+
+/// A text for what others wrote as a name, a key or an id: itself if it is UTF-8, otherwise `hex:` with the bytes. Two that
+/// differ in a letter of Latin-1 are two messages, and must not become one.
+pub fn text_of(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.into(),
+        Err(_) => bytes.iter().fold("hex:".to_owned(), |text, byte| format!("{text}{byte:02x}")).into(),
+    }
+}
+
+/// Whether two messages may differ in this attribute alone.
+fn tells_apart(attribute: &str) -> bool {
+    ["id", "source", "type", ORDER_KEY].iter().any(|part| attribute.eq_ignore_ascii_case(part))
 }
 
 /// A message as one JSON document; to be sent with the content type [`STRUCTURED`].

@@ -16,7 +16,7 @@
 //!
 //! A message is acknowledged after its transaction committed, never before. Whatever was not acknowledged comes again, in
 //! its order, when the channel closes: at a shutdown, a lost connection, a crash. Connections are rebuilt with a pause that
-//! grows; while there is none, receiving and publishing say so instead of finding nothing.
+//! grows until a connection lasts or something is acknowledged on it; while there is none, receiving and publishing say so instead of finding nothing.
 //!
 //! Messages are published persistent, `mandatory` and with confirms: one that no queue would get is an error, not a loss.
 //!

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use lapin::message::Delivery;
-use oncebox_core::cloud_events::Spelling;
+use oncebox_core::cloud_events::{Spelling, text_of};
 use oncebox_core::{Message, MessageId, Timestamp};
 
 use crate::field;
@@ -13,15 +13,19 @@ const DELIVERY_COUNT: &str = "x-delivery-count";
 /// The same from RabbitMQ 4.3.
 const ACQUIRED_COUNT: &str = "x-acquired-count";
 
-/// The message, without what is in `lost`, which could not be read and comes along under names of our own. Identity: CloudEvents, else the header `oncebox-id`, else the property `message-id`. Type: CloudEvents, else
-/// the property `type`, else the routing key.
+/// The message, without what is in `lost`, which could not be read and comes along under names of our own. Identity:
+/// CloudEvents, else the header `oncebox-id`, else the property `message-id`. Type: CloudEvents, else the property `type`,
+/// else the routing key. Those tell messages apart, so what is not UTF-8 there has a text that stands for it.
 pub(crate) fn message(delivery: &mut Delivery, lost: Lost, queue: &str, now: Timestamp) -> Message {
     let payload = Bytes::from(std::mem::take(&mut delivery.data));
     let properties = &delivery.properties;
     let text = |property: &Option<lapin::types::ShortString>| property.as_ref().map(ToString::to_string);
+    let unread = |what| guard::unread(&lost, what).map(|bytes| text_of(bytes).into_owned());
+    let said = |what, read: &lapin::types::ShortString| unread(what).unwrap_or_else(|| read.to_string());
     let kind = text(properties.kind())
+        .or_else(|| unread("type"))
         .into_iter()
-        .chain([delivery.routing_key.to_string(), delivery.exchange.to_string()])
+        .chain([said("routing-key", &delivery.routing_key), said("exchange", &delivery.exchange)])
         .find(|kind| !kind.is_empty())
         .unwrap_or_else(|| queue.to_owned());
     let made = properties.timestamp().and_then(|at| Timestamp::from_second(i64::try_from(at).ok()?).ok());
@@ -42,11 +46,12 @@ pub(crate) fn message(delivery: &mut Delivery, lost: Lost, queue: &str, now: Tim
             headers.extend(field::values(value).into_iter().map(|value| (name.to_owned(), value)));
         }
     }
+    let id = text(properties.message_id()).or_else(|| unread("message-id"));
     headers.extend(lost);
     let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
     let mut message = Spelling::AMQP.read(pairs, payload, &kind, made.unwrap_or(now));
     if message.id.is_none() {
-        message.id = text(properties.message_id()).and_then(|id| MessageId::new(id).ok());
+        message.id = id.and_then(|id| MessageId::new(id).ok());
     }
     message
 }

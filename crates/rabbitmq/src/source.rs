@@ -47,6 +47,8 @@ pub struct RabbitSource {
     window: Mutex<Window<Acker>>,
     /// Something was released.
     released: Notify,
+    /// That something was acknowledged on the present connection.
+    has_settled: AtomicBool,
     /// That a message came which can't be read in full.
     has_told_unread: AtomicBool,
 }
@@ -63,6 +65,7 @@ struct Intake {
 struct Flow {
     link: Link,
     consumer: Consumer,
+    since: Instant,
 }
 
 /// What it takes to acknowledge one delivery, on the channel that it came on.
@@ -86,6 +89,11 @@ enum Lost {
     Cancelled,
 }
 
+/// A connection that lasted so long, or on which something was acknowledged, is no reason to reconnect more slowly. One that
+/// ends before may have ended over what it delivers, and then the next one does too: each costs all that is prefetched a
+/// delivery, of which a quorum queue allows 20.
+const LASTING: Duration = Duration::from_secs(30);
+
 /// How long acknowledgements may take to be written. The broker reads them even when it stops publishers.
 const ACK: Duration = Duration::from_secs(10);
 
@@ -101,6 +109,7 @@ impl RabbitSource {
             intake: tokio::sync::Mutex::default(),
             window: Mutex::new(Window::new(false)),
             released: Notify::new(),
+            has_settled: AtomicBool::new(false),
             has_told_unread: AtomicBool::new(false),
         }
     }
@@ -168,7 +177,7 @@ impl RabbitSource {
         match self.consume().await {
             Ok(flow) => {
                 intake.flow = Some(flow);
-                intake.backoff.succeeded();
+                self.has_settled.store(false, Relaxed);
                 self.window().next_generation();
                 Ok(())
             }
@@ -189,7 +198,7 @@ impl RabbitSource {
             link.channel.basic_consume(queue, "".into(), options, FieldTable::default()).await
         })
         .await?;
-        Ok(Flow { link, consumer })
+        Ok(Flow { link, consumer, since: Instant::now() })
     }
 
     /// Puts what came into the window.
@@ -199,9 +208,10 @@ impl RabbitSource {
             Some(Err(error)) => return Err(Lost::Broken(error.into())),
             None => return Err(Lost::Cancelled),
         };
+        // First, because it puts back headers that the rest reads.
+        let lost = unread.take(&mut delivery.properties);
         let count = read::count(&delivery, self.counts());
         let is_uncounted = read::is_uncounted(&delivery);
-        let lost = unread.take(&delivery.properties);
         let is_whole = lost.is_empty();
         let message = Arc::new(read::message(&mut delivery, lost, &self.queue.name, SystemClock.now()));
         if !is_whole {
@@ -265,7 +275,7 @@ fn hand_out(generation: u64, (tag, waiting): (u64, Waiting<Acker>)) -> Delivery<
 
 impl Flow {
     async fn close(self) {
-        let Self { link, consumer } = self;
+        let Self { link, consumer, .. } = self;
         link.close().await;
         drop(consumer);
     }
@@ -316,6 +326,12 @@ impl<S: Store> Source<S> for RabbitSource {
             // Closed before anything else is consumed: what an old connection holds comes to nobody.
             self.window().next_generation();
             if let Some(flow) = intake.flow.take() {
+                let is_proven = self.has_settled.load(Relaxed) || flow.since.elapsed() >= LASTING;
+                match lost {
+                    _ if is_proven => intake.backoff.succeeded(),
+                    Lost::Broken(_) => intake.backoff.failed(self.rabbit.reconnect_pause_max),
+                    Lost::Cancelled => {}
+                }
                 flow.close().await;
             }
             match lost {
@@ -330,8 +346,15 @@ impl<S: Store> Source<S> for RabbitSource {
     async fn ack(&self, deliveries: Vec<Delivery<RabbitReceipt>>) -> Result<(), SourceError> {
         let acks = deliveries.iter().map(|delivery| delivery.receipt().acker.ack(BasicAckOptions::default()));
         // On a channel that is gone there is nothing to acknowledge: the message comes again, and the inbox knows it.
+        let generation = self.window().generation();
         match timeout(ACK, join_all(acks)).await {
-            Ok(_) => Ok(()),
+            Ok(acks) => {
+                let is_ours = |delivery: &Delivery<RabbitReceipt>| delivery.receipt().generation == generation;
+                if deliveries.iter().zip(acks).any(|(delivery, ack)| is_ours(delivery) && ack.is_ok()) {
+                    self.has_settled.store(true, Relaxed);
+                }
+                Ok(())
+            }
             Err(_) => {
                 let trouble = Trouble::unavailable(format!("the broker did not take acknowledgements within {ACK:?}"));
                 Err(trouble.of_source(self.attempted("acknowledge messages of")))

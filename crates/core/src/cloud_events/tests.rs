@@ -124,11 +124,32 @@ fn what_makes_no_sense_is_not_lost() {
         ("content-type", STRUCTURED.as_bytes()),
     ];
     let back = Spelling::KAFKA.read(headers, Bytes::from("not json"), "topic", Timestamp::UNIX_EPOCH);
-    assert_eq!((back.id, back.kind.as_str(), back.time), (None, "topic", Timestamp::UNIX_EPOCH));
+    assert_eq!((back.id, back.kind.as_str(), back.time), (None, "hex:ff", Timestamp::UNIX_EPOCH));
     assert_eq!(back.payload, "not json");
     assert_eq!(decoded("x;base64", back.headers.get("x;base64").unwrap()), ("x".to_owned(), vec![0xff, 0xfe]));
     assert_eq!(decoded("y;base64", back.headers.get("y;base64").unwrap()).1, b"a\r\nb");
     assert_eq!(back.headers.get("content-type"), Some(STRUCTURED));
+}
+
+/// Equal payloads under two order keys, and one id of two sources, are two messages.
+#[test]
+fn what_tells_messages_apart_does_so_though_it_is_no_text() {
+    let read = |name: &str, value: &[u8]| {
+        Spelling::AMQP.read([(name, value)], Bytes::from("{}"), "t", Timestamp::UNIX_EPOCH)
+    };
+    let both = |name: &str| (read(name, b"m\xfcller"), read(name, b"m\xf6ller"));
+    let (one, other) = both("cloudEvents:partitionkey");
+    assert_eq!(one.order_key.as_deref(), Some("hex:6dfc6c6c6572"));
+    assert_ne!(one.order_key, other.order_key);
+    let (one, other) = both("cloudEvents:source");
+    assert_ne!(one.source, other.source);
+    let (one, other) = both("cloudEvents_Type");
+    assert_ne!(one.kind, other.kind);
+    for name in ["cloudEvents:id", "oncebox-id"] {
+        let (one, other) = both(name);
+        assert_ne!(one.id.unwrap(), other.id.unwrap());
+    }
+    assert_eq!(text_of("m\u{fc}ller".as_bytes()), "m\u{fc}ller");
 }
 
 #[test]

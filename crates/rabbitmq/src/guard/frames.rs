@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Lost, Unread, methods, properties};
+use super::{Kept, Lost, Unread, methods, properties};
 
 const METHOD: u8 = 1;
 const CONTENT_HEADER: u8 = 2;
@@ -17,13 +17,29 @@ const END: usize = 1;
 /// otherwise.
 const HELD_MAX: usize = 16 << 20;
 
+/// The client's least: it agrees to no smaller one.
+const FRAME_MAX_LEAST: u32 = 4096;
+
 /// Lets frames pass. Methods and content headers are held until they are complete.
 #[derive(Debug)]
 pub(super) struct Frames {
     unread: Arc<Unread>,
     step: Step,
-    /// What a delivery said of a message whose content header comes next, by channel.
-    said: BTreeMap<[u8; 2], Lost>,
+    /// Of the methods whose message's content header comes next, by channel.
+    said: BTreeMap<[u8; 2], Said>,
+    /// The largest frame that our side asks for; 0 for any.
+    asked: u32,
+    /// What the client ends the connection over when a frame's payload is longer. Brokers keep to it in bodies only: a
+    /// content header is as long as its publisher made it, and longer where the broker adds to it.
+    payload_bytes_max: usize,
+}
+
+/// What a method said of the message that it announced.
+#[derive(Debug, Default)]
+struct Said {
+    lost: Lost,
+    /// It comes back to us, who published it: what it says is known, and is not asked for.
+    is_return: bool,
 }
 
 #[derive(Debug)]
@@ -39,13 +55,33 @@ enum Step {
 }
 
 impl Frames {
-    pub(super) fn new(unread: Arc<Unread>) -> Self {
-        Self { unread, step: Step::Head(Vec::with_capacity(HEAD)), said: BTreeMap::new() }
+    /// `asked`: the largest frame that the client asks for, 0 for any.
+    pub(super) fn new(unread: Arc<Unread>, asked: u32) -> Self {
+        let mut frames = Self {
+            unread,
+            step: Step::Head(Vec::with_capacity(HEAD)),
+            said: BTreeMap::new(),
+            asked,
+            payload_bytes_max: usize::MAX,
+        };
+        frames.agree(0);
+        frames
+    }
+
+    /// Comes to the same agreement as the client, with a broker that offers frames of up to so many bytes; 0 for any.
+    fn agree(&mut self, offered: u32) {
+        let agreed = match (self.asked, offered) {
+            (asked, 0) => asked,
+            (0, offered) => offered.max(FRAME_MAX_LEAST),
+            (asked, offered) => asked.min(offered.max(FRAME_MAX_LEAST)),
+        };
+        self.payload_bytes_max = if agreed == 0 { usize::MAX } else { (agreed as usize).saturating_sub(HEAD + END) };
     }
 
     /// Adds to `fit` what may be read of `bytes` and of what was held before.
     pub(super) fn feed(&mut self, mut bytes: &[u8], fit: &mut Vec<u8>) {
         while !bytes.is_empty() {
+            let mut whole = None;
             let next = match &mut self.step {
                 Step::Blind => {
                     fit.extend_from_slice(bytes);
@@ -76,15 +112,46 @@ impl Frames {
                 Step::Hold(frame, length) => {
                     bytes = fill(frame, *length, bytes);
                     (frame.len() == *length).then(|| {
-                        release(frame, &mut self.said, &self.unread, fit);
+                        whole = Some(std::mem::take(frame));
                         Step::Head(Vec::with_capacity(HEAD))
                     })
                 }
             };
+            if let Some(frame) = whole {
+                self.release(frame, fit);
+            }
             if let Some(next) = next {
                 self.step = next;
             }
         }
+    }
+
+    /// A whole method or content header, as it came or as much of it as can be read.
+    fn release(&mut self, mut frame: Vec<u8>, fit: &mut Vec<u8>) {
+        let channel = [frame[1], frame[2]];
+        let payload = HEAD..frame.len() - END;
+        if frame[0] == METHOD {
+            if let Some(offered) = methods::offered(&frame[payload.clone()]) {
+                self.agree(offered);
+            }
+            let is_return = methods::is_return(&frame[payload.clone()]);
+            let lost = methods::fit(&mut frame[payload]);
+            if !lost.is_empty() || is_return {
+                self.said.insert(channel, Said { lost, is_return });
+            }
+            return fit.append(&mut frame);
+        }
+        let Said { lost, is_return } = self.said.remove(&channel).unwrap_or_default();
+        let keep = |kept: Kept| if is_return { 0 } else { self.unread.keep(kept) };
+        let Some(fitted) = properties::fit(&frame[payload], lost, self.payload_bytes_max, keep) else {
+            return fit.append(&mut frame);
+        };
+        // It is no longer than the frame was, or short.
+        let size = u32::try_from(fitted.len()).unwrap_or(u32::MAX);
+        fit.extend_from_slice(&frame[..3]);
+        fit.extend_from_slice(&size.to_be_bytes());
+        fit.extend_from_slice(&fitted);
+        fit.extend_from_slice(&frame[frame.len() - END..]);
     }
 }
 
@@ -93,29 +160,6 @@ fn fill<'b>(into: &mut Vec<u8>, length: usize, bytes: &'b [u8]) -> &'b [u8] {
     let (now, rest) = bytes.split_at(bytes.len().min(length - into.len()));
     into.extend_from_slice(now);
     rest
-}
-
-/// A whole method or content header, as it came or as much of it as can be read.
-fn release(frame: &mut [u8], said: &mut BTreeMap<[u8; 2], Lost>, unread: &Unread, fit: &mut Vec<u8>) {
-    let channel = [frame[1], frame[2]];
-    let payload = HEAD..frame.len() - END;
-    if frame[0] == METHOD {
-        let lost = methods::fit(&mut frame[payload]);
-        if !lost.is_empty() {
-            said.insert(channel, lost);
-        }
-        return fit.extend_from_slice(frame);
-    }
-    let lost = said.remove(&channel).unwrap_or_default();
-    let Some(fitted) = properties::fit(&frame[payload], lost, |lost| unread.keep(lost)) else {
-        return fit.extend_from_slice(frame);
-    };
-    // It is no longer than the frame was, or short.
-    let size = u32::try_from(fitted.len()).unwrap_or(u32::MAX);
-    fit.extend_from_slice(&frame[..3]);
-    fit.extend_from_slice(&size.to_be_bytes());
-    fit.extend_from_slice(&fitted);
-    fit.extend_from_slice(&frame[frame.len() - END..]);
 }
 
 #[cfg(test)]
@@ -139,10 +183,14 @@ mod tests {
 
     fn through(bytes: &[u8], step: usize) -> (Vec<u8>, Arc<Unread>) {
         let unread = Arc::new(Unread::default());
-        let mut frames = Frames::new(Arc::clone(&unread));
+        let mut frames = Frames::new(Arc::clone(&unread), 0);
         let mut fit = Vec::new();
         bytes.chunks(step).for_each(|chunk| frames.feed(chunk, &mut fit));
         (fit, unread)
+    }
+
+    fn lost(unread: &Unread) -> Lost {
+        unread.0.lock().unwrap().kept.remove(&1).unwrap().lost
     }
 
     #[test]
@@ -176,7 +224,7 @@ mod tests {
         let (fit, unread) = through(&bytes, 10);
         assert!(fit.starts_with(&deliver(b"k?")));
         assert!(fit.ends_with(&frame(2, &header(1 << 7, b"\x02id"))), "the next is another message");
-        let lost = unread.0.lock().unwrap().lost.remove(&1).unwrap();
+        let lost = lost(&unread);
         assert_eq!(lost, [("oncebox-unreadable-routing-key".to_owned(), b"k\xff".to_vec())]);
     }
 
@@ -187,8 +235,40 @@ mod tests {
         for step in [1, 10_000] {
             let (fit, unread) = through(&bytes, step);
             assert!(fit.ends_with(&frame(3, b"body")));
-            let lost = unread.0.lock().unwrap().lost.remove(&1).unwrap();
+            let lost = lost(&unread);
             assert_eq!(lost, [("oncebox-unreadable-message-id".to_owned(), b"\xff\xfe".to_vec())]);
         }
+    }
+
+    fn tune(offered: u32) -> Vec<u8> {
+        frame(1, &[&b"\0\x0a\0\x1e\x07\xff"[..], &offered.to_be_bytes(), b"\0\x3c"].concat())
+    }
+
+    #[test]
+    fn the_frames_that_pass_are_those_that_the_client_agrees_to() {
+        for (asked, offered, agreed) in
+            [(0, 131_072, 131_072), (9_000, 131_072, 9_000), (131_072, 8_192, 8_192), (9_000, 0, 9_000), (0, 7, 4_096)]
+        {
+            let mut frames = Frames::new(Arc::default(), asked);
+            frames.feed(&tune(offered), &mut Vec::new());
+            assert_eq!(frames.payload_bytes_max, agreed - 8, "{asked} {offered}");
+        }
+        let mut frames = Frames::new(Arc::default(), 0);
+        frames.feed(&tune(0), &mut Vec::new());
+        assert_eq!(frames.payload_bytes_max, usize::MAX);
+    }
+
+    #[test]
+    fn a_message_that_comes_back_leaves_nothing_behind() {
+        let returned = frame(1, b"\0\x3c\0\x32\x01\x38\x08NO_ROUTE\x01e\x01k");
+        let entry = [&b"\x05largeS"[..], &5_000_u32.to_be_bytes(), &[b'x'; 5_000]].concat();
+        let list = [&(entry.len() as u32).to_be_bytes()[..], &entry].concat();
+        let header = frame(2, &header(1 << 13, &list));
+        let unread = Arc::new(Unread::default());
+        let mut frames = Frames::new(Arc::clone(&unread), 4_096);
+        let mut fit = Vec::new();
+        frames.feed(&[tune(4_096), returned, header].concat(), &mut fit);
+        assert!(fit.len() < 4_096);
+        assert!(unread.0.lock().unwrap().kept.is_empty());
     }
 }

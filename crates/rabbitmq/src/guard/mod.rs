@@ -3,13 +3,16 @@
 //!
 //! ```text
 //!  broker ──bytes──▶ frames ──▶ client
-//!                      ├── content header: properties ──▶ as they are, or without what cannot be read
+//!                      ├── content header: properties ──▶ as they are, or without what cannot be read or is too long
 //!                      └── delivery: routing key ───────▶ as it is, or with ? where it is not UTF-8
 //! ```
 //!
 //! The client reads nested tables by recursion on a small stack, which ends the process, and gives up the whole connection
 //! over one name that is not UTF-8, before there is a delivery tag to get past it with. Producers write both with ease. The
 //! message itself is delivered; what was taken out comes along beside it, byte for byte, in [`Unread`].
+//!
+//! It ends the connection over a frame that is larger than was agreed on, too, and brokers send content headers that are.
+//! Headers too long for a frame go the same way, and are put back before the message is read: none of it is missing.
 
 mod frames;
 mod methods;
@@ -38,6 +41,14 @@ use self::frames::Frames;
 /// Headers that could not be read, under names of our own, as they came.
 pub(crate) type Lost = Vec<(String, Vec<u8>)>;
 
+/// What was taken out of a message.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    lost: Lost,
+    /// The entries of its header table, if they were too long for a frame.
+    aside: Vec<u8>,
+}
+
 /// Read from the socket at a time.
 const CHUNK: usize = 64 << 10;
 
@@ -48,6 +59,7 @@ pub(crate) async fn connect(
 ) -> Result<(Connection, Arc<Unread>), Error> {
     let unread = Arc::new(Unread::default());
     let kept = Arc::clone(&unread);
+    let frame_max = uri.query.frame_max.unwrap_or_default();
     let tokio = TokioRuntime::tokio_current();
     let runtime = Runtime::new(RuntimeParts::new(Tokio::current(), Guarding(Tokio::current())));
     let connected = Connection::connector(
@@ -55,7 +67,7 @@ pub(crate) async fn connect(
         runtime,
         async move |uri, _| {
             let socket = uri.connect_async(&tokio).await.map_err(Error::from)?;
-            Ok(AsyncTcpStream::Plain(Guarded::new(socket, Arc::clone(&kept))))
+            Ok(AsyncTcpStream::Plain(Guarded::new(socket, Frames::new(Arc::clone(&kept), frame_max))))
         },
         properties,
     );
@@ -69,25 +81,37 @@ pub(crate) struct Unread(Mutex<Numbered>);
 #[derive(Debug, Default)]
 struct Numbered {
     last: i64,
-    lost: BTreeMap<i64, Lost>,
+    kept: BTreeMap<i64, Kept>,
 }
 
 impl Unread {
-    fn keep(&self, lost: Lost) -> i64 {
+    fn keep(&self, kept: Kept) -> i64 {
         let mut numbered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         numbered.last += 1;
         let number = numbered.last;
-        numbered.lost.insert(number, lost);
+        numbered.kept.insert(number, kept);
         number
     }
 
-    /// What was taken out of the message with these properties; mostly nothing.
-    pub(crate) fn take(&self, properties: &BasicProperties) -> Lost {
+    /// Puts back what was put aside of the message with these properties, and answers what cannot be read of it; mostly
+    /// nothing.
+    pub(crate) fn take(&self, properties: &mut BasicProperties) -> Lost {
         let mark = properties.headers().as_ref().and_then(|headers| headers.inner().get(properties::MARK));
         let Some(AMQPValue::LongLongInt(number)) = mark else { return Lost::new() };
         let mut numbered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        numbered.lost.remove(number).unwrap_or_default()
+        let Kept { lost, aside } = numbered.kept.remove(number).unwrap_or_default();
+        drop(numbered);
+        if let Some(headers) = (!aside.is_empty()).then(|| properties::headers_of(&aside)).flatten() {
+            *properties = std::mem::take(properties).with_headers(headers);
+        }
+        lost
     }
+}
+
+/// What a property, or a part of what was said on delivery, was as it came; `None` if it could be read, or was not there.
+pub(crate) fn unread<'l>(lost: &'l Lost, what: &str) -> Option<&'l [u8]> {
+    let is_it = |name: &str| name.strip_prefix(properties::UNREADABLE) == Some(what);
+    lost.iter().find(|(name, _)| is_it(name)).map(|(_, bytes)| bytes.as_slice())
 }
 
 /// Whether a header is the guard's own. It takes those of others out.
@@ -106,9 +130,9 @@ struct Guarded {
 }
 
 impl Guarded {
-    fn new(socket: AsyncTcpStream<<Tokio as Reactor>::TcpStream>, unread: Arc<Unread>) -> Self {
+    fn new(socket: AsyncTcpStream<<Tokio as Reactor>::TcpStream>, frames: Frames) -> Self {
         let chunk = vec![0; CHUNK].into_boxed_slice();
-        Self { socket, frames: Frames::new(unread), chunk, fit: Vec::new(), read: 0 }
+        Self { socket, frames, chunk, fit: Vec::new(), read: 0 }
     }
 }
 
@@ -182,6 +206,6 @@ impl Reactor for Guarding {
         address: SocketAddr,
     ) -> impl Future<Output = io::Result<Self::TcpStream>> + Send + 'static {
         let socket = self.0.tcp_connect_addr(address);
-        async move { Ok(Guarded::new(AsyncTcpStream::Plain(socket.await?), Arc::default())) }
+        async move { Ok(Guarded::new(AsyncTcpStream::Plain(socket.await?), Frames::new(Arc::default(), 0))) }
     }
 }

@@ -4,7 +4,10 @@
 //!  class 2 · weight 2 · body size 8 · flags 2 · those properties whose flag is set, in order
 //! ```
 
-use super::Lost;
+use lapin::protocol::basic::parse_properties;
+use lapin::types::FieldTable;
+
+use super::{Kept, Lost};
 
 /// Marks a message that something was taken out of, with the number under which that is kept.
 pub(super) const MARK: &str = "oncebox-unread";
@@ -55,8 +58,9 @@ fn flag(place: usize) -> u16 {
 }
 
 /// The payload of a content header without what the client cannot read, which is handed to `keep` behind what was `lost`
-/// before, and with the number that it answers. `None`: nothing was lost, and the client can read all of it.
-pub(super) fn fit(payload: &[u8], lost: Lost, keep: impl FnOnce(Lost) -> i64) -> Option<Vec<u8>> {
+/// before, and with the number that it answers. So are headers without which it is no longer than `bytes_max`. `None`:
+/// nothing was lost, and the client can read all of it.
+pub(super) fn fit(payload: &[u8], lost: Lost, bytes_max: usize, keep: impl FnOnce(Kept) -> i64) -> Option<Vec<u8>> {
     let (prefix, rest) = payload.split_at_checked(PREFIX)?;
     let (flags, list) = rest.split_first_chunk::<2>()?;
     let flags = u16::from_be_bytes(*flags);
@@ -67,15 +71,23 @@ pub(super) fn fit(payload: &[u8], lost: Lost, keep: impl FnOnce(Lost) -> i64) ->
     let mut sorted = sort(flags, list);
     let mut lost = lost;
     lost.append(&mut sorted.lost);
-    if lost.is_empty() {
+    if lost.is_empty() && payload.len() <= bytes_max {
         return None;
     }
-    if sorted.payload(prefix, 0).len() > payload.len().max(FRAME_MIN) {
-        // There is no room for the mark: then there is room for nothing else.
-        lost.push((format!("{UNREADABLE}properties"), rest.to_vec()));
-        sorted = Sorted::default();
+    let mut aside = Vec::new();
+    if sorted.payload(prefix, 0).len() > payload.len().max(FRAME_MIN).min(bytes_max) {
+        // The mark alone always has room: the other properties are eleven texts of 255 bytes at most.
+        aside = std::mem::take(&mut sorted.headers);
     }
-    Some(sorted.payload(prefix, keep(lost)))
+    Some(sorted.payload(prefix, keep(Kept { lost, aside })))
+}
+
+/// The headers in a table that was put aside. All of it was found readable then.
+pub(super) fn headers_of(aside: &[u8]) -> Option<FieldTable> {
+    let length = u32::try_from(aside.len()).ok()?;
+    let list = [&flag(HEADERS).to_be_bytes()[..], &length.to_be_bytes(), aside].concat();
+    let (_, properties) = parse_properties(list.as_slice()).ok()?;
+    properties.headers().clone()
 }
 
 /// Properties that can be read, and those that can't.
@@ -228,7 +240,6 @@ impl<'b> Reader<'b> {
 #[cfg(test)]
 mod tests {
     use lapin::BasicProperties;
-    use lapin::protocol::basic::parse_properties;
     use proptest::collection::vec;
     use proptest::prelude::*;
 
@@ -257,14 +268,18 @@ mod tests {
     }
 
     fn fitted(payload: &[u8]) -> Option<(BasicProperties, Lost)> {
-        let mut lost = Lost::new();
+        fitted_to(payload, usize::MAX).map(|(properties, kept)| (properties, kept.lost))
+    }
+
+    fn fitted_to(payload: &[u8], bytes_max: usize) -> Option<(BasicProperties, Kept)> {
+        let mut kept = Kept::default();
         let keep = |what| {
-            lost = what;
+            kept = what;
             7
         };
-        let fitted = fit(payload, Lost::new(), keep)?;
-        assert!(fitted.len() <= payload.len().max(FRAME_MIN));
-        Some((read(&fitted).expect("the client reads it"), lost))
+        let fitted = fit(payload, Lost::new(), bytes_max, keep)?;
+        assert!(fitted.len() <= payload.len().max(FRAME_MIN).min(bytes_max));
+        Some((read(&fitted).expect("the client reads it"), kept))
     }
 
     #[test]
@@ -309,10 +324,30 @@ mod tests {
             (b"\xff", b"V".to_vec()),
         ];
         let list = [&table(&entries)[..], b"\x02id"].concat();
-        let (properties, lost) = fitted(&payload(flag(HEADERS) | flag(8), &list)).unwrap();
-        assert_eq!(*properties.message_id(), None);
-        let whole = payload(flag(HEADERS) | flag(8), &list)[PREFIX..].to_vec();
-        assert_eq!(lost.last(), Some(&(format!("{UNREADABLE}properties"), whole)));
+        let (properties, kept) = fitted_to(&payload(flag(HEADERS) | flag(8), &list), usize::MAX).unwrap();
+        assert_eq!(properties.message_id().as_ref().unwrap().as_str(), "id");
+        assert_eq!(kept.lost, [(format!("{UNREADABLE}header"), b"\x01\xffV".to_vec())]);
+        assert_eq!(headers_of(&kept.aside).unwrap().inner().len(), 1);
+    }
+
+    /// At every length around the bound, with as much in the other properties as they can hold.
+    #[test]
+    fn headers_are_put_aside_where_they_are_too_long_for_a_frame() {
+        let texts = [&[255][..], &[b'x'; 255]].concat();
+        for length in 1_000..1_400 {
+            let entry = [&b"S"[..], &(length as u32).to_be_bytes(), &vec![b'x'; length]].concat();
+            let whole = table(&[(b"large", entry), (b"deep", nested(DEPTH_MAX))]);
+            let list = [&texts.repeat(2)[..], &whole, b"\x02\x00", &texts.repeat(4), b"time is8", &texts.repeat(4)];
+            let payload = payload(!0b11, &list.concat());
+            let sent = read(&payload).unwrap();
+            let Some((properties, kept)) = fitted_to(&payload, FRAME_MIN) else {
+                assert!(payload.len() <= FRAME_MIN);
+                continue;
+            };
+            assert!(payload.len() > FRAME_MIN && kept.lost.is_empty());
+            assert_eq!(headers_of(&kept.aside), *sent.headers());
+            assert_eq!(properties.cluster_id(), sent.cluster_id());
+        }
     }
 
     #[test]

@@ -193,6 +193,21 @@ async fn others_find_what_they_look_for_in_properties() {
     }
 }
 
+/// The broker names the exchange in 252 bytes, and cuts its name in the middle of a letter.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exchange_with_a_long_name_harms_only_its_own_messages() {
+    let test = "publishing::an_exchange_with_a_long_name_harms_only_its_own_messages";
+    let Some(bystander) = Bystander::find(test).await else { return };
+    let queue = name("long");
+    bystander.declare(&queue, &[]).await;
+    let sink = open(bystander.rabbit().sink()).await;
+    for exchange in ["\u{fc}".repeat(120), format!("a{}", "\u{fc}".repeat(120)), "x".repeat(240)] {
+        let answers = sink.publish(&[to(&queue, "1"), to(&format!("{exchange}/k"), "2"), to(&queue, "3")]).await;
+        assert_eq!(kinds(&answers), [None, Some(SinkErrorKind::Configuration), None], "{answers:?}");
+    }
+    assert_eq!(texts(&bystander, &queue).await, ["1", "3"].repeat(3));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn confirms_that_do_not_come_are_an_outage_within_their_time() {
     let test = "publishing::confirms_that_do_not_come_are_an_outage_within_their_time";

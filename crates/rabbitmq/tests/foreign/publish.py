@@ -1,7 +1,8 @@
 """Publishes messages that our own client would not write, with another's: publish.py URL QUEUE WHAT…
 
 WHAT is `plain:TEXT`, `deep:LEVELS` (arrays in each other, in a header), `name` (a header whose name is not UTF-8),
-`id` (a message-id that is not UTF-8), `nested-name` (such a name in a table in a header), `routing-key` (one that is not).
+`id` (a message-id that is not UTF-8), `nested-name` (such a name in a table in a header), `routing-key` (one that is not),
+`large:BYTES` (a content header of that length, without its frame), `type:HEX` and `key:HEX` (a type, a routing key).
 """
 
 import struct
@@ -36,7 +37,9 @@ class Raw(spec.BasicProperties):
         return self.raw
 
 
-HEADERS, MODE, ID = 1 << 13, 1 << 12, 1 << 7
+HEADERS, MODE, ID, TYPE = 1 << 13, 1 << 12, 1 << 7, 1 << 5
+# Class, weight, body size and flags.
+BEFORE_LIST = 14
 
 
 def properties(kind):
@@ -53,8 +56,18 @@ def properties(kind):
         message_id = b"\xff\xfe"
     else:
         message_id = kind.encode()
-    listed = table(entries) + b"\x02" + struct.pack("B", len(message_id)) + message_id
-    return Raw(HEADERS | MODE | ID, listed)
+    after = b"\x02" + struct.pack("B", len(message_id)) + message_id
+    flags = HEADERS | MODE | ID
+    if what == "type":
+        # None of its own, so that its content alone tells it from others.
+        flags, after = HEADERS | MODE | TYPE, b"\x02" + struct.pack("B", len(value) // 2) + bytes.fromhex(value)
+    elif what == "key":
+        flags, after = HEADERS | MODE, b"\x02"
+    elif what == "large":
+        entries.append((b"large", b"S" + struct.pack(">I", 0)))
+        length = int(value) - BEFORE_LIST - len(table(entries)) - len(after)
+        entries[-1] = (b"large", b"S" + struct.pack(">I", length) + b"x" * length)
+    return Raw(flags, table(entries) + after)
 
 
 class RawPublish(spec.Basic.Publish):
@@ -62,7 +75,8 @@ class RawPublish(spec.Basic.Publish):
 
     def encode(self):
         exchange = self.exchange.encode()
-        return [struct.pack(">HB", 0, len(exchange)), exchange, b"\x03k\xff\xfe", b"\x01"]
+        key = self.raw_key
+        return [struct.pack(">HB", 0, len(exchange)), exchange, struct.pack("B", len(key)) + key, b"\x01"]
 
 
 connection = pika.BlockingConnection(pika.URLParameters(url))
@@ -73,8 +87,13 @@ channel.exchange_declare(queue, "fanout")
 channel.queue_bind(queue, queue)
 plain = spec.Basic.Publish
 for kind in kinds:
-    spec.Basic.Publish = RawPublish if kind == "routing-key" else plain
-    exchange, key = (queue, "") if kind == "routing-key" else ("", queue)
-    channel.basic_publish(exchange, key, kind.encode(), properties(kind), mandatory=True)
+    what, _, value = kind.partition(":")
+    is_raw = what in ("routing-key", "key")
+    RawPublish.raw_key = bytes.fromhex(value) if what == "key" else b"k\xff\xfe"
+    spec.Basic.Publish = RawPublish if is_raw else plain
+    exchange, key = (queue, "") if is_raw else ("", queue)
+    # Those with a type or key of their own have nothing else of their own.
+    body = what if what in ("type", "key") else kind
+    channel.basic_publish(exchange, key, body.encode(), properties(kind), mandatory=True)
 channel.exchange_delete(queue)
 connection.close()
