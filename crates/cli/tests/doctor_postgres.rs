@@ -87,6 +87,37 @@ async fn what_an_ordinary_user_does_not_see_is_told() {
     run(&mut admin, format!("drop role {name}")).await;
 }
 
+/// Everything that Oncebox does is a write: a user that may not insert is told before the first message.
+#[tokio::test]
+async fn a_user_that_cannot_write_is_told() {
+    let Ok(server) = std::env::var("ONCEBOX_TEST_POSTGRES_URL") else {
+        return skipped("doctor_postgres::a_user_that_cannot_write_is_told");
+    };
+    let (mut admin, name) = (PgConnection::connect(&server).await.unwrap(), name());
+    run(&mut admin, format!("create database {name}")).await;
+    run(&mut admin, format!("create role {name} login in role pg_read_all_stats")).await;
+    let (host, _) = server.rsplit_once('/').unwrap();
+    let place = Place::new(&format!("{host}/{name}"));
+    let mut other = PgConnection::connect(&format!("{host}/{name}")).await.unwrap();
+    run(&mut other, format!("grant usage on schema oncebox to {name}")).await;
+    run(&mut other, format!("grant all on all tables in schema oncebox to {name}")).await;
+    let (_, address) = host.rsplit_once('@').unwrap();
+    place.write(&format!("postgres://{name}@{address}/{name}"));
+    assert_eq!(place.checks(), (vec![], Some(0)), "one who may write");
+    run(&mut admin, format!("alter role {name} set default_transaction_read_only = on")).await;
+    assert_eq!(place.checks(), (vec![], Some(0)), "our transactions say that they write");
+    run(&mut other, format!("revoke insert on all tables in schema oncebox from {name}")).await;
+    let (found, code) = place.findings();
+    assert_eq!((found.len(), code), (1, Some(1)), "{found:?}");
+    assert_eq!((&found[0]["check"], &found[0]["severity"]), (&"store.unwritable".into(), &"error".into()));
+    assert!(found[0]["evidence"].as_str().unwrap().contains("lacks a privilege"), "{found:?}");
+    run(&mut other, format!("grant insert on all tables in schema oncebox to {name}")).await;
+    assert_eq!(place.checks(), (vec![], Some(0)), "the fix");
+    other.close().await.unwrap();
+    run(&mut admin, format!("drop database {name} with (force)")).await;
+    run(&mut admin, format!("drop role {name}")).await;
+}
+
 /// Rows that were never there for anyone: each is dead at once.
 #[tokio::test]
 async fn dead_rows_of_tables_whose_rows_come_and_go_are_told() {

@@ -66,13 +66,19 @@ async fn running_with(folder: &Path, file: &str) -> (Child, String) {
 
 /// The status and the body.
 async fn get(address: &str, path: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).await.unwrap();
+    try_get(address, path).await.unwrap()
+}
+
+/// The same of a process that may be gone.
+async fn try_get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    stream.read_to_string(&mut answer).await?;
+    let cut_off = || std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(cut_off)?;
+    Ok((head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned()))
 }
 
 fn read(path: &str) -> String {
@@ -202,6 +208,48 @@ async fn what_is_not_ready_says_why() {
     assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
     let applied = r#"oncebox_outcomes_total{consumer="invoices",outcome="applied"} 5"#;
     eventually("messages are handled all the same", async || get(&address, "/metrics").await.1.contains(applied)).await;
+}
+
+/// A name that is bound to another key while the consumer runs: `status` tells it, and the process is ready until it ends,
+/// which it does with its next message.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_consumer_whose_key_is_refused_ends_and_does_not_start_again() {
+    use oncebox::horizon::Consumers as _;
+    use oncebox::{ConsumerName, Session as _, Store as _, Transaction as _};
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (mut child, address) = running(folder).await;
+    eventually("it is ready", async || get(&address, "/readyz").await.0 == 200).await;
+    let store = oncebox::sqlite::Sqlite::open(folder.join("oncebox.db").display().to_string()).await.unwrap();
+    let consumer = store.consumer(&ConsumerName::new("invoices").unwrap()).await.unwrap();
+    let mut tx = store.connect().await.unwrap().begin(std::time::Duration::from_secs(5)).await.unwrap();
+    let mut binding = tx.binding(consumer, true).await.unwrap().unwrap();
+    "content-hash/2".clone_into(&mut binding.scheme.key);
+    tx.set_binding(consumer, &binding).await.unwrap();
+    assert!(matches!(tx.commit().await, oncebox::Ended::Committed(_)));
+
+    let output = oncebox(folder, &["status", "--json"]).output().await.unwrap();
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let refused = status["consumers"][0]["identity_refused"].as_str().unwrap();
+    assert!(refused.contains("`content-hash/2`") && refused.contains("`message-id`"), "{status}");
+    let output = oncebox(folder, &["status"]).output().await.unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("invoices cannot start as the file has it"), "{text}");
+
+    // It finds out with a message, some seconds after its last look.
+    let ended = eventually("it ends", async || {
+        oncebox(folder, &["send"]).output().await.unwrap();
+        // Between its last message and its end it may still be asked: it drains then.
+        if let Ok((status, body)) = try_get(&address, "/readyz").await {
+            assert!(status == 200 || body.contains("- consumer invoices does not run"), "{body}");
+        }
+        child.try_wait().unwrap()
+    })
+    .await;
+    assert_eq!(ended.code(), Some(1));
+    let again = oncebox(folder, &["run"]).output().await.unwrap();
+    let said = String::from_utf8(again.stderr).unwrap();
+    assert!(!again.status.success() && said.contains("OB0214") && said.contains("`content-hash/2`"), "{said}");
 }
 
 /// A broker that is away, with a password in its address, and a message with secrets that cannot be published.

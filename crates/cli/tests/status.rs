@@ -25,6 +25,10 @@ async fn status(folder: &Path) -> Value {
     serde_json::from_str(&told(folder, &["status", "--json"]).await).unwrap()
 }
 
+async fn status_of(folder: &Path) -> Value {
+    status(folder).await["consumers"][0].clone()
+}
+
 fn run(folder: &Path) -> Child {
     oncebox(folder, &["run"]).stderr(Stdio::null()).spawn().unwrap()
 }
@@ -54,6 +58,38 @@ async fn after_a_run(folder: &Path) {
     let text = told(folder, &["status"]).await;
     assert!(text.contains("1 process  effectively once"), "{text}");
     assert!(text.contains("consumer invoices"), "{text}");
+    stop(child).await;
+}
+
+/// The process goes on with the file that it began with; its next start is refused, and whoever looks is told before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_was_edited_while_the_consumer_runs_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    told(folder, &["init"]).await;
+    let child = run(folder);
+    let is_bound = async || {
+        let output = oncebox(folder, &["status", "--json"]).output().await.unwrap();
+        let status: Value = serde_json::from_slice(&output.stdout).ok()?;
+        (status["consumers"][0]["processes"] == 1).then_some(status)
+    };
+    let status = eventually("it runs", is_bound).await;
+    assert_eq!(status["consumers"][0]["identity_refused"], Value::Null);
+
+    let file = folder.join("oncebox.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains("key = \"message-id\""), "{text}");
+    std::fs::write(&file, text.replace("key = \"message-id\"", "key = \"content-hash\"")).unwrap();
+    let one = status_of(folder).await;
+    let refused = one["identity_refused"].as_str().unwrap();
+    assert!(refused.contains("`content-hash/2`") && refused.contains("`message-id`"), "{one}");
+    assert_eq!((&one["processes"], &one["identity_was"]), (&json!(1), &Value::Null), "{one}");
+    let shown = told(folder, &["status"]).await;
+    assert!(shown.contains("invoices cannot start as the file has it"), "{shown}");
+
+    let bridged = "key = \"content-hash\"\nkey_was = \"message-id\"";
+    std::fs::write(&file, text.replace("key = \"message-id\"", bridged)).unwrap();
+    assert_eq!(status_of(folder).await["identity_refused"], Value::Null, "what is bridged may start");
     stop(child).await;
 }
 

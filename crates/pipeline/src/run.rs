@@ -301,6 +301,9 @@ pub(crate) async fn consumer<S: Backend>(
     if spec.journal.is_some() {
         consumer = consumer.journal();
     }
+    if spec.ask_archive {
+        consumer = consumer.ask_archive();
+    }
     if let Some(guarantee) = spec.require {
         consumer = consumer.require(guarantee);
     }

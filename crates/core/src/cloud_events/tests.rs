@@ -134,9 +134,8 @@ fn what_makes_no_sense_is_not_lost() {
 /// Equal payloads under two order keys, and one id of two sources, are two messages.
 #[test]
 fn what_tells_messages_apart_does_so_though_it_is_no_text() {
-    let read = |name: &str, value: &[u8]| {
-        Spelling::AMQP.read([(name, value)], Bytes::from("{}"), "t", Timestamp::UNIX_EPOCH)
-    };
+    let read =
+        |name: &str, value: &[u8]| Spelling::AMQP.read([(name, value)], Bytes::from("{}"), "t", Timestamp::UNIX_EPOCH);
     let both = |name: &str| (read(name, b"m\xfcller"), read(name, b"m\xf6ller"));
     let (one, other) = both("cloudEvents:partitionkey");
     assert_eq!(one.order_key.as_deref(), Some("hex:6dfc6c6c6572"));

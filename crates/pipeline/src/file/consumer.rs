@@ -37,6 +37,8 @@ pub struct ConsumerSpec {
     pub retention: RetentionSpec,
     /// For how long a journal of every delivery is kept; absent: none is.
     pub journal: Option<Duration>,
+    /// Whether it asks the archive of keys about what has no record.
+    pub ask_archive: bool,
     /// What it does about failures.
     pub retry: RetrySpec,
     /// How many messages it handles side by side.
@@ -147,6 +149,7 @@ pub(super) fn read(field: &Field<'_>) -> Option<ConsumerSpec> {
     }
     let retention = retention::read(&table);
     let journal = retention::journal(&table);
+    let ask_archive = table.field("ask_archive").and_then(|field| field.boolean()).unwrap_or(false);
     let retry = table.field("retry").map_or_else(RetrySpec::default, |field| read_retry(&field));
     let lanes = table.field("lanes").and_then(|field| field.count()).map(|lanes| lanes as usize);
     let require = table.field("require").and_then(|field| choice(&field, &GUARANTEES));
@@ -173,6 +176,7 @@ pub(super) fn read(field: &Field<'_>) -> Option<ConsumerSpec> {
         version,
         retention,
         journal,
+        ask_archive,
         retry,
         lanes,
         require,
