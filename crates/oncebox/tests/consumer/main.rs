@@ -188,6 +188,8 @@ on_every_store! {
     bridges::a_broad_former_key_in_the_archive_hides_no_message,
     bridges::the_archive_of_others_hides_no_message,
     bridges::a_version_that_was_given_up_and_edited_goes_on,
+    bridges::an_intent_that_reads_like_a_former_one_is_applied,
+    bridges::an_intent_that_reads_like_a_former_one_waits_in_its_place,
     versions::what_leaves_its_order_key_wakes_the_next,
     failures::what_another_store_says_harms_one_message,
     own_record::a_copy_of_what_was_handled_is_not_parked_for_its_type,
