@@ -87,28 +87,37 @@ async fn keep<Tx: Consumers>(
     records: (ConsumerId, ConsumerId),
 ) -> Result<Decided, StoreError> {
     let binding = tx.binding(records.0, true).await?;
-    let decided = decide(name, offer, &known(tx, offer, records, binding).await?)?;
+    let known = known(tx, offer, records, binding).await?;
+    let decided = decide(name, offer, &known)?;
     if let Some(binding) = &decided.keep {
         tx.set_binding(records.0, binding).await?;
     }
     Ok(decided)
 }
 
+/// In which records a scheme keeps its keys.
+fn place(scheme: &Scheme, (own, shared): (ConsumerId, ConsumerId)) -> ConsumerId {
+    if scheme.is_global() { shared } else { own }
+}
+
 async fn known<Tx: Consumers>(
     tx: &mut Tx,
     offer: &Offer,
-    (own, shared): (ConsumerId, ConsumerId),
+    records: (ConsumerId, ConsumerId),
     binding: Option<Binding>,
 ) -> Result<Known, StoreError> {
-    let place = |scheme: &Scheme| if scheme.is_global() { shared } else { own };
     let before = binding.as_ref().and_then(|kept| kept.was.as_ref());
     let horizon = match before {
-        Some(before) => tx.horizon(place(&before.scheme)).await?,
+        // The newest deletion alone. A checkpoint deletes nothing: the records from before it still answer.
+        Some(before) => {
+            let former = place(&before.scheme, records);
+            tx.consumers().await?.into_iter().find(|known| known.id == former).and_then(|known| known.horizon)
+        }
         None => None,
     };
     let now = tx.store_time().await?;
     let has_records = match (&binding, &offer.legacy) {
-        (None, Some(legacy)) => tx.has_records(place(legacy)).await?,
+        (None, Some(legacy)) => tx.has_records(place(legacy, records)).await?,
         _ => false,
     };
     Ok(Known { binding, horizon, now, has_records })

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has said what it found")]
 
+mod after_bridges;
 mod alerts;
 mod archive;
 mod bad_input;
@@ -190,6 +191,7 @@ on_every_store! {
     bridges::a_version_that_was_given_up_and_edited_goes_on,
     bridges::an_intent_that_reads_like_a_former_one_is_applied,
     bridges::an_intent_that_reads_like_a_former_one_waits_in_its_place,
+    after_bridges::a_checkpoint_ends_no_bridge,
     versions::what_leaves_its_order_key_wakes_the_next,
     failures::what_another_store_says_harms_one_message,
     own_record::a_copy_of_what_was_handled_is_not_parked_for_its_type,
