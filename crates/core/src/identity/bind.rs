@@ -6,6 +6,7 @@ use super::{Binding, Decided, Known, Offer, Scheme, decide};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::horizon::{Consumers, HorizonStore};
 use crate::store::{ConsumerId, ConsumerName, Ended, Session, Transaction};
+use crate::time::Timestamp;
 
 /// How long a start waits for another start's lock.
 const WAIT: Duration = Duration::from_secs(5);
@@ -90,9 +91,23 @@ async fn keep<Tx: Consumers>(
     let known = known(tx, offer, records, binding).await?;
     let decided = decide(name, offer, &known)?;
     if let Some(binding) = &decided.keep {
+        if let Some((consumer, at)) = left_behind(&known, records) {
+            tx.raise_horizon(consumer, at).await?;
+        }
         tx.set_binding(records.0, binding).await?;
     }
     Ok(decided)
+}
+
+/// A bridge between scopes that is over. From now on the former records are asked about nothing, their horizon included. So
+/// the records of now have to say themselves of what was made before the former deployment was last seen that it may have
+/// been handled there and forgotten.
+fn left_behind(known: &Known, records: (ConsumerId, ConsumerId)) -> Option<(ConsumerId, Timestamp)> {
+    let kept = known.binding.as_ref()?;
+    let before = kept.was.as_ref().filter(|_| kept.bridges(known.horizon).is_none())?;
+    let now = place(&kept.scheme, records);
+    let at = Timestamp::from_microsecond(before.seen_at).ok()?;
+    (now != place(&before.scheme, records)).then_some((now, at))
 }
 
 /// In which records a scheme keeps its keys.

@@ -68,6 +68,7 @@ macro_rules! quarantine_suite {
             a_binding_that_rolled_back_never_was,
             of_two_that_change_a_binding_the_second_sees_the_first,
             a_name_is_bound_by_one_of_many_starts,
+            a_raised_horizon_never_goes_back,
 
             the_audit_log_keeps_what_was_committed,
             expiry_moves_the_horizon_and_spares_what_is_parked,
