@@ -321,6 +321,8 @@ async fn end(
 async fn put_back(
     db: &mut impl Connection,
     queries: &ParkedQueries,
+    // Before the rows go: what stands for them is found by them.
+    Call::new(attempted, &queries.settle).column(rows.iter().map(|row| Some(row.row))).execute(db).await?;
     now: Option<i64>,
     rows: &[(ParkReceipt, Verdict)],
 ) -> Result<(), StoreError> {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use oncebox_core::parked::{Parking, Waits};
+use oncebox_core::parked::{Park, Parking, Waits};
 use oncebox_core::quarantine::{ParkedState, Quarantine, QuarantineStore};
-use oncebox_core::{Claim, Inbox, Outcome, OutcomeKind, Store, StoreErrorKind, Transaction};
+use oncebox_core::{Claim, ConsumerName, Inbox, Outcome, OutcomeKind, Store, StoreErrorKind, Transaction};
 use tokio::task::JoinSet;
 
 use super::steps::{
@@ -62,6 +62,36 @@ pub async fn a_discarded_row_takes_along_a_record_that_came_later<F: StoreFixtur
     assert_eq!(discard(store, &ids).await, [true]);
     let Claim::Duplicate(earlier) = look(store, &request).await else { panic!("a duplicate would run") };
     assert_eq!(earlier.outcome.kind(), OutcomeKind::Rejected);
+}
+
+/// While another scope is bridged, a parked message has a record in both places, and neither stays behind. One that belongs to
+/// another consumer's row does.
+pub async fn a_discarded_message_is_rejected_in_both_scopes<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let (here, there) = (consumer(store, "invoices").await, consumer(store, "letters").await);
+    let shared = store.consumer(&ConsumerName::global()).await.expect("shared records have an id");
+    let ids = park(store, &[dead(here, "both"), dead(here, "mine")]).await;
+    let other_content = Park { owns_record: false, fingerprint: fingerprint(8), ..dead(there, "both") };
+    park(store, &[dead(there, "mine"), other_content]).await;
+    let mut tx = begin(store).await;
+    for text in ["both", "mine"] {
+        let request = request(shared, text);
+        assert_eq!(claim(&mut tx, &request).await, Claim::Fresh);
+        let parked = (shared, request.key, Outcome::of(OutcomeKind::Parked));
+        tx.record(&[parked]).await.expect("a claimed key can be recorded");
+    }
+    commit(tx).await;
+    assert_eq!(discard(store, &ids).await, [true, true]);
+    for (consumer, text, expected) in [
+        (here, "both", OutcomeKind::Rejected),
+        (shared, "both", OutcomeKind::Rejected),
+        (here, "mine", OutcomeKind::Rejected),
+        (shared, "mine", OutcomeKind::Parked),
+    ] {
+        let said = look(store, &request(consumer, text)).await;
+        let Claim::Duplicate(earlier) = said else { panic!("a duplicate would run: {said:?}") };
+        assert_eq!(earlier.outcome.kind(), expected, "{text}");
+    }
 }
 
 /// A discard whose transaction rolled back leaves the row and its record.

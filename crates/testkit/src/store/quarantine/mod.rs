@@ -42,6 +42,7 @@ macro_rules! quarantine_suite {
             a_discarded_message_is_rejected_for_its_duplicates,
             a_discarded_conflict_leaves_the_record,
             a_discarded_row_takes_along_a_record_that_came_later,
+            a_discarded_message_is_rejected_in_both_scopes,
             a_discard_that_rolled_back_never_was,
             a_discard_fences_off_whoever_leased_the_row,
             a_message_in_a_handler_is_passed_over,
