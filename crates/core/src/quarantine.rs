@@ -96,7 +96,7 @@ pub trait Quarantine {
 
     /// Replaces the message of a dead row by `with`, which keeps its place in the order of its key. The record of the
     /// old message says rejected, with `reason`; the new one gets a record that says parked. Under the same key the
-    /// record stays and carries the new fingerprint. `link` is the entry in the audit log that tells the difference.
+    /// record stays and carries the new fingerprint, in both places while another scope is bridged. `link` is the entry in the audit log that tells the difference.
     /// Unless it answers [`Done`](Superseded::Done), nothing has changed.
     fn supersede(
         &mut self,

@@ -399,17 +399,25 @@ async fn free_the_way(
             return Ok(Way::Blocked(Superseded::Taken));
         }
     }
-    let records = find_records(db, queries, old.consumer, &[old.key.clone(), with.key.clone()]).await?;
-    let [of_old, of_new] = records[..] else { return Err(corrupt("another number of records")) };
-    let of_old = of_old.filter(|(_, said)| said.is_of_parked(old.fingerprint, old.owns_record));
-    let owns_record = old.owns_record || of_old.is_some();
-    let owner = of_old.map_or(with.consumer, |(owner, _)| owner);
-    if owns_record && old.key == with.key {
-        let call = Call::new(attempted, &queries.refingerprint).value(owner.0).value(with.key.as_bytes());
-        let changed = call.value(hash).value(scheme).execute(db).await?;
-        return if changed == 1 { Ok(Way::SameKey) } else { refused };
+    let old = [old];
+    let owners = owners(db, queries, old[0].consumer, &old).await?.concat();
+    let [old] = old;
+    if (old.owns_record || !owners.is_empty()) && old.key == with.key {
+        let mut changed = 0;
+        for owner in &owners {
+            let call = Call::new(attempted, &queries.refingerprint).value(owner.0).value(with.key.as_bytes());
+            changed += call.value(hash).value(scheme).execute(db).await?;
+        }
+        return match changed {
+            0 => refused,
+            _ if changed == owners.len() as u64 => Ok(Way::SameKey),
+            // One of two is changed already, so this transaction must not commit.
+            _ => Err(taken_meanwhile(&with.key)),
+        };
     }
-    if of_new.is_some() {
+    let owner = owners.first().copied().unwrap_or(with.consumer);
+    let of_new = find_records(db, queries, old.consumer, std::slice::from_ref(&with.key)).await?;
+    if of_new.iter().any(Option::is_some) {
         return Ok(Way::Blocked(Superseded::Taken));
     }
     if reject(db, queries, vec![old], reason).await?.is_empty() {

@@ -226,6 +226,28 @@ pub(crate) async fn an_intent_that_reads_like_a_former_one_waits_in_its_place<F:
     behind(&setup, true).await;
 }
 
+/// What a person edits under its key is applied, bridge or not.
+pub(crate) async fn an_edit_under_a_key_of_two_scopes_is_applied<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    let own = || named(&setup, "c", &source).retry(at_once(1));
+    let global = || own().scope(Scope::Global).scope_was(Scope::Consumer);
+    source.send(note("0", "z"));
+    run_dry(own().on("noted", write::<F>), &source).await;
+    source.send(note("1", "a"));
+    run_dry(global().on("noted", fails::<F::Store>), &source).await;
+    assert_eq!(only_parked(&setup).await.state, DEAD);
+    edit_first(&setup, note("1", "a, edited")).await;
+    deal_with_first(&setup, false).await;
+    let mut looks = 0;
+    run_until(global().on("noted", write::<F>), "a while", async |_| {
+        setup.advance(Duration::from_secs(1)).await;
+        looks += 1;
+        looks > 100 || F::parked(&setup.store).await.is_empty()
+    })
+    .await;
+    assert_eq!(effects(&setup).await, ["a, edited", "z"], "{:?}", F::parked(&setup.store).await);
+}
+
 /// Gives the first parked row another message, as an operator's edit does.
 async fn edit_first<F: EngineFixture>(setup: &Setup<F>, message: Message) {
     let consumer = setup.store.consumer(&ConsumerName::new("c").unwrap()).await.unwrap();

@@ -55,6 +55,7 @@ macro_rules! quarantine_suite {
 
             an_edited_message_takes_the_place_of_the_old_one,
             an_edit_under_the_same_key_keeps_the_record,
+            an_edit_under_the_same_key_of_two_scopes_keeps_both_records,
             an_edit_to_a_key_that_is_taken_changes_nothing,
             a_message_that_is_not_dead_is_not_edited,
 
