@@ -43,6 +43,7 @@ macro_rules! quarantine_suite {
             a_discarded_conflict_leaves_the_record,
             a_discarded_row_takes_along_a_record_that_came_later,
             a_discarded_message_is_rejected_in_both_scopes,
+            what_is_parked_again_during_a_discard_has_a_row,
             a_discard_that_rolled_back_never_was,
             a_discard_fences_off_whoever_leased_the_row,
             a_message_in_a_handler_is_passed_over,
