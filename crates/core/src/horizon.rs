@@ -1,7 +1,8 @@
 //! The consumers of a store and their horizons: how far back each can still tell a duplicate.
 //!
 //! A record that was deleted can't answer a duplicate any more. The horizon is the time of the newest deleted record:
-//! a message that was made after it, and has no record, was never handled; of an older one nobody knows.
+//! a message that was made after it, and has no record, was never handled; of an older one nobody knows. A consumer that
+//! moved to other records, those of its own or the shared ones, takes the horizon of its former ones along.
 //!
 //! ```text
 //!   deleted records │ kept records                                  │ never deleted │
@@ -82,6 +83,14 @@ pub trait Consumers {
     /// records was ever deleted, and it has no checkpoint. Read after a claim, it knows of every deletion that the claim
     /// can have come after.
     fn horizon(&mut self, consumer: ConsumerId) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send;
+
+    /// Moves a consumer's horizon to `at`, forward only, as a deletion of records from then would: its messages from before
+    /// may have been handled where its records were before a change of scope.
+    fn raise_horizon(
+        &mut self,
+        consumer: ConsumerId,
+        at: Timestamp,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// How a consumer tells messages apart, as it is [kept](crate::identity) with its name; `None`: nothing is kept yet. With
     /// `to_change` nobody else changes it until the transaction ends.

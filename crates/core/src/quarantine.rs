@@ -76,8 +76,8 @@ pub trait Quarantine {
         note: Option<&str>,
     ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
 
-    /// Removes rows for good, whatever they wait for. The record of each that has one is no longer parked and says
-    /// [`Rejected`](OutcomeKind::Rejected) with this reason, so that a redelivery is answered and not run. Answers for
+    /// Removes rows for good, whatever they wait for. The records of each, its consumer's own and a shared one, are no longer
+    /// parked and say [`Rejected`](OutcomeKind::Rejected) with this reason, so that a redelivery is answered and not run. Answers for
     /// each whether it was removed; `false`: it is gone, or somebody holds it at this moment. A runner that leased it
     /// before finds the record changed, or its receipt fenced.
     fn discard(&mut self, rows: &[i64], reason: &str) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
@@ -96,7 +96,7 @@ pub trait Quarantine {
 
     /// Replaces the message of a dead row by `with`, which keeps its place in the order of its key. The record of the
     /// old message says rejected, with `reason`; the new one gets a record that says parked. Under the same key the
-    /// record stays and carries the new fingerprint. `link` is the entry in the audit log that tells the difference.
+    /// record stays and carries the new fingerprint, in both places while another scope is bridged. `link` is the entry in the audit log that tells the difference.
     /// Unless it answers [`Done`](Superseded::Done), nothing has changed.
     fn supersede(
         &mut self,

@@ -36,6 +36,13 @@ impl<D: Dialect> Consumers for SqlTx<D> {
         bounded(patience, read(db, &queries.operators.horizon, consumer)).await
     }
 
+    async fn raise_horizon(&mut self, consumer: ConsumerId, at: Timestamp) -> Result<(), StoreError> {
+        let patience = self.patience();
+        let (queries, _, db) = self.parts();
+        let call = Call::new("raise a horizon", &queries.operators.horizon.advance);
+        bounded(patience, call.value(consumer.0).value(at.as_microsecond()).fetch(db)).await.map(drop)
+    }
+
     async fn binding(&mut self, consumer: ConsumerId, to_change: bool) -> Result<Option<Binding>, StoreError> {
         let patience = self.patience();
         let (queries, _, db) = self.parts();

@@ -31,6 +31,7 @@ pub(crate) struct QuarantineQueries {
     pub(crate) revive: Query,
     pub(crate) annotate: Query,
     pub(crate) is_parked: Query,
+    pub(crate) elsewhere: Query,
     pub(crate) supersede: Query,
 }
 
@@ -120,6 +121,7 @@ impl OperatorQueries {
                 revive: query(include_str!("queries/postgres/quarantine/revive.sql")),
                 annotate: query(include_str!("queries/postgres/quarantine/annotate.sql")),
                 is_parked: query(include_str!("queries/postgres/quarantine/is_parked.sql")),
+                elsewhere: query(include_str!("queries/postgres/quarantine/elsewhere.sql")),
                 supersede: query(include_str!("queries/postgres/quarantine/supersede.sql")),
             },
             replays: ReplayQueries {
@@ -192,6 +194,7 @@ impl OperatorQueries {
                 revive: query(include_str!("queries/sqlite/quarantine/revive.sql")),
                 annotate: query(include_str!("queries/sqlite/quarantine/annotate.sql")),
                 is_parked: query(include_str!("queries/sqlite/quarantine/is_parked.sql")),
+                elsewhere: query(include_str!("queries/sqlite/quarantine/elsewhere.sql")),
                 supersede: query(include_str!("queries/sqlite/quarantine/supersede.sql")),
             },
             replays: ReplayQueries {

@@ -242,7 +242,15 @@ async fn own(db: &mut impl Connection, queries: &ParkedQueries, parks: &[&Park])
         .column(parks.iter().map(|park| Some(park.key.as_bytes())))
         .column(parks.iter().map(|park| Some(park.fingerprint.hash())))
         .column(parks.iter().map(|park| Some(park.fingerprint.scheme())));
-    call.execute(db).await.map(drop)
+    let changed = call.execute(db).await?;
+    let asked: HashSet<_> = parks.iter().map(|park| (park.consumer, &park.key, park.fingerprint)).collect();
+    if changed == asked.len() as u64 {
+        return Ok(());
+    }
+    // A row that was in the way a moment ago is gone: an operator discarded it, or it was ended. Committed now, the record
+    // would say parked of a row that is not there.
+    let why = "a message that was parked already is no longer; park it again";
+    Err(StoreError::new(StoreErrorKind::Contended, "park messages", why))
 }
 
 async fn is_blocked(
@@ -313,6 +321,8 @@ async fn end(
     attempted: &'static str,
     rows: &[ParkReceipt],
 ) -> Result<(), StoreError> {
+    // Before the rows go: what stands for them is found by them.
+    Call::new(attempted, &queries.settle).column(rows.iter().map(|row| Some(row.row))).execute(db).await?;
     let ended = receipts(Call::new(attempted, &queries.end), rows).fetch(db).await?;
     let ended = turns::wake(db, queries, attempted, ended).await?;
     fence(attempted, ended, rows.len())

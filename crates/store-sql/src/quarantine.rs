@@ -199,14 +199,28 @@ fn stored_state(row: &mut Row) -> Result<ParkedState, StoreError> {
     ParkedState::from_code(row.int()?).ok_or_else(|| corrupt("a state that this version does not know"))
 }
 
-/// The records under these keys, with whose they are: the consumer's own before those that consumers share.
+/// What is remembered under a key, with whose records it is in.
+type Found = (ConsumerId, Remembered);
+
+/// The records under these keys: the consumer's own before those that consumers share.
 async fn find_records(
     db: &mut impl Connection,
     queries: &QuarantineQueries,
     consumer: ConsumerId,
     keys: &[Key],
-) -> Result<Vec<Option<(ConsumerId, Remembered)>>, StoreError> {
-    let mut found = vec![None; keys.len()];
+) -> Result<Vec<Option<Found>>, StoreError> {
+    let found = find_all(db, queries, consumer, keys).await?;
+    Ok(found.into_iter().map(|(own, shared)| own.or(shared)).collect())
+}
+
+/// The records under these keys: the consumer's own, and the shared ones.
+async fn find_all(
+    db: &mut impl Connection,
+    queries: &QuarantineQueries,
+    consumer: ConsumerId,
+    keys: &[Key],
+) -> Result<Vec<(Option<Found>, Option<Found>)>, StoreError> {
+    let mut found = vec![(None, None); keys.len()];
     if keys.is_empty() {
         return Ok(found);
     }
@@ -216,13 +230,40 @@ async fn find_records(
         let owner = ConsumerId(row.int()?);
         let (hash, scheme) = (row.int()?, row.int()?);
         let outcome = OutcomeKind::from_code(row.int()?).ok_or_else(|| corrupt("an outcome that is none"))?;
-        let place = found.get_mut(at).ok_or_else(|| corrupt("a key that was not asked for"))?;
-        if place.is_none() || owner == consumer {
-            let (fingerprint, is_shared) = (Fingerprint::from_stored(scheme, hash), owner != consumer);
-            *place = Some((owner, Remembered { fingerprint, outcome, is_shared }));
-        }
+        let (own, shared) = found.get_mut(at).ok_or_else(|| corrupt("a key that was not asked for"))?;
+        let (fingerprint, is_shared) = (Fingerprint::from_stored(scheme, hash), owner != consumer);
+        let place = if is_shared { shared } else { own };
+        *place = Some((owner, Remembered { fingerprint, outcome, is_shared }));
     }
     Ok(found)
+}
+
+/// In whose records it says of each of these rows of one consumer that it is parked: in its own, in the shared ones, or in both
+/// while another scope is bridged.
+async fn owners(
+    db: &mut impl Connection,
+    queries: &QuarantineQueries,
+    consumer: ConsumerId,
+    rows: &[Locked],
+) -> Result<Vec<Vec<ConsumerId>>, StoreError> {
+    let keys: Vec<Key> = rows.iter().map(|row| row.key.clone()).collect();
+    let found = find_all(db, queries, consumer, &keys).await?;
+    let in_both: Vec<i64> = (rows.iter().zip(&found))
+        .filter(|(_, (own, shared))| own.is_some() && shared.is_some())
+        .map(|(row, _)| row.row)
+        .collect();
+    let mut elsewhere = HashSet::new();
+    if !in_both.is_empty() {
+        // Beside one of its own, a shared record may be that of another consumer's row.
+        let asked = ids(Call::new("read records", &queries.elsewhere), &in_both);
+        elsewhere = asked.fetch(db).await?.into_iter().map(|mut row| row.int()).collect::<Result<HashSet<i64>, _>>()?;
+    }
+    let owners = |(row, (own, shared)): (&Locked, (Option<Found>, Option<Found>))| {
+        let shared = shared.filter(|_| !elsewhere.contains(&row.row));
+        let all = own.into_iter().chain(shared);
+        all.filter(|(_, said)| said.is_of_parked(row.fingerprint, row.owns_record)).map(|(owner, _)| owner).collect()
+    };
+    Ok(rows.iter().zip(found).map(owners).collect())
 }
 
 async fn lock_rows(
@@ -259,22 +300,18 @@ async fn reject(
     reason: &str,
 ) -> Result<HashSet<i64>, StoreError> {
     let attempted = "reject parked messages";
-    let mut free = HashSet::new();
+    let mut free: HashSet<i64> = rows.iter().map(|row| row.row).collect();
     let mut records: HashMap<(i16, Bytes), i64> = HashMap::new();
     let mut by_consumer: HashMap<ConsumerId, Vec<Locked>> = HashMap::new();
     for row in rows {
         by_consumer.entry(row.consumer).or_default().push(row);
     }
     for (consumer, rows) in by_consumer {
-        let keys: Vec<Key> = rows.iter().map(|row| row.key.clone()).collect();
-        for (row, found) in rows.into_iter().zip(find_records(db, queries, consumer, &keys).await?) {
-            match found.filter(|(_, said)| said.is_of_parked(row.fingerprint, row.owns_record)) {
-                Some((owner, _)) => {
-                    records.insert((owner.0, Bytes::copy_from_slice(row.key.as_bytes())), row.row);
-                }
-                // Handled meanwhile, or forgotten: there is nothing to answer a redelivery with but what is there.
-                None => _ = free.insert(row.row),
-            }
+        let owners = owners(db, queries, consumer, &rows).await?;
+        // None: handled meanwhile, or forgotten; there is nothing to answer a redelivery with but what is there.
+        for (row, owners) in rows.into_iter().zip(owners) {
+            let place = |owner: ConsumerId| (owner.0, Bytes::copy_from_slice(row.key.as_bytes()));
+            records.extend(owners.into_iter().map(|owner| (place(owner), row.row)));
         }
     }
     if records.is_empty() {
@@ -288,7 +325,12 @@ async fn reject(
         .fetch(db)
         .await?;
     let places = locked.into_iter().map(|mut row| Ok((row.int()?, row.bytes()?)));
-    let places: Vec<(i16, Bytes)> = places.collect::<Result<_, StoreError>>()?;
+    let locked: HashSet<(i16, Bytes)> = places.collect::<Result<_, StoreError>>()?;
+    for (_, row) in records.iter().filter(|(place, _)| !locked.contains(*place)) {
+        free.remove(row);
+    }
+    let is_free = |place: &&(i16, Bytes)| records.get(*place).is_some_and(|row| free.contains(row));
+    let places: Vec<&(i16, Bytes)> = locked.iter().filter(is_free).collect();
     if places.is_empty() {
         return Ok(free);
     }
@@ -298,7 +340,6 @@ async fn reject(
         .column(places.iter().map(|(_, key)| Some(&key[..])))
         .execute(db)
         .await?;
-    free.extend(places.iter().filter_map(|place| records.get(place)));
     Ok(free)
 }
 
@@ -358,17 +399,25 @@ async fn free_the_way(
             return Ok(Way::Blocked(Superseded::Taken));
         }
     }
-    let records = find_records(db, queries, old.consumer, &[old.key.clone(), with.key.clone()]).await?;
-    let [of_old, of_new] = records[..] else { return Err(corrupt("another number of records")) };
-    let of_old = of_old.filter(|(_, said)| said.is_of_parked(old.fingerprint, old.owns_record));
-    let owns_record = old.owns_record || of_old.is_some();
-    let owner = of_old.map_or(with.consumer, |(owner, _)| owner);
-    if owns_record && old.key == with.key {
-        let call = Call::new(attempted, &queries.refingerprint).value(owner.0).value(with.key.as_bytes());
-        let changed = call.value(hash).value(scheme).execute(db).await?;
-        return if changed == 1 { Ok(Way::SameKey) } else { refused };
+    let old = [old];
+    let owners = owners(db, queries, old[0].consumer, &old).await?.concat();
+    let [old] = old;
+    if (old.owns_record || !owners.is_empty()) && old.key == with.key {
+        let mut changed = 0;
+        for owner in &owners {
+            let call = Call::new(attempted, &queries.refingerprint).value(owner.0).value(with.key.as_bytes());
+            changed += call.value(hash).value(scheme).execute(db).await?;
+        }
+        return match changed {
+            0 => refused,
+            _ if changed == owners.len() as u64 => Ok(Way::SameKey),
+            // One of two is changed already, so this transaction must not commit.
+            _ => Err(taken_meanwhile(&with.key)),
+        };
     }
-    if of_new.is_some() {
+    let owner = owners.first().copied().unwrap_or(with.consumer);
+    let of_new = find_records(db, queries, old.consumer, std::slice::from_ref(&with.key)).await?;
+    if of_new.iter().any(Option::is_some) {
         return Ok(Way::Blocked(Superseded::Taken));
     }
     if reject(db, queries, vec![old], reason).await?.is_empty() {

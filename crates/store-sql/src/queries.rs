@@ -107,6 +107,7 @@ pub(crate) struct ParkedQueries {
     pub(crate) take: Query,
     pub(crate) extend: Query,
     pub(crate) release: Query,
+    pub(crate) settle: Query,
     pub(crate) end: Query,
     pub(crate) put_back: Query,
     pub(crate) note_start: Query,

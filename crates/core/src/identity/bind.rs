@@ -6,6 +6,7 @@ use super::{Binding, Decided, Known, Offer, Scheme, decide};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::horizon::{Consumers, HorizonStore};
 use crate::store::{ConsumerId, ConsumerName, Ended, Session, Transaction};
+use crate::time::Timestamp;
 
 /// How long a start waits for another start's lock.
 const WAIT: Duration = Duration::from_secs(5);
@@ -87,28 +88,51 @@ async fn keep<Tx: Consumers>(
     records: (ConsumerId, ConsumerId),
 ) -> Result<Decided, StoreError> {
     let binding = tx.binding(records.0, true).await?;
-    let decided = decide(name, offer, &known(tx, offer, records, binding).await?)?;
+    let known = known(tx, offer, records, binding).await?;
+    let decided = decide(name, offer, &known)?;
     if let Some(binding) = &decided.keep {
+        if let Some((consumer, at)) = left_behind(&known, records) {
+            tx.raise_horizon(consumer, at).await?;
+        }
         tx.set_binding(records.0, binding).await?;
     }
     Ok(decided)
 }
 
+/// A bridge between scopes that is over. From now on the former records are asked about nothing, their horizon included. So
+/// the records of now have to say themselves of what was made before the former deployment was last seen that it may have
+/// been handled there and forgotten.
+fn left_behind(known: &Known, records: (ConsumerId, ConsumerId)) -> Option<(ConsumerId, Timestamp)> {
+    let kept = known.binding.as_ref()?;
+    let before = kept.was.as_ref().filter(|_| kept.bridges(known.horizon).is_none())?;
+    let now = place(&kept.scheme, records);
+    let at = Timestamp::from_microsecond(before.seen_at).ok()?;
+    (now != place(&before.scheme, records)).then_some((now, at))
+}
+
+/// In which records a scheme keeps its keys.
+fn place(scheme: &Scheme, (own, shared): (ConsumerId, ConsumerId)) -> ConsumerId {
+    if scheme.is_global() { shared } else { own }
+}
+
 async fn known<Tx: Consumers>(
     tx: &mut Tx,
     offer: &Offer,
-    (own, shared): (ConsumerId, ConsumerId),
+    records: (ConsumerId, ConsumerId),
     binding: Option<Binding>,
 ) -> Result<Known, StoreError> {
-    let place = |scheme: &Scheme| if scheme.is_global() { shared } else { own };
     let before = binding.as_ref().and_then(|kept| kept.was.as_ref());
     let horizon = match before {
-        Some(before) => tx.horizon(place(&before.scheme)).await?,
+        // The newest deletion alone. A checkpoint deletes nothing: the records from before it still answer.
+        Some(before) => {
+            let former = place(&before.scheme, records);
+            tx.consumers().await?.into_iter().find(|known| known.id == former).and_then(|known| known.horizon)
+        }
         None => None,
     };
     let now = tx.store_time().await?;
     let has_records = match (&binding, &offer.legacy) {
-        (None, Some(legacy)) => tx.has_records(place(legacy)).await?,
+        (None, Some(legacy)) => tx.has_records(place(legacy, records)).await?,
         _ => false,
     };
     Ok(Known { binding, horizon, now, has_records })

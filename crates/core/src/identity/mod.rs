@@ -169,7 +169,7 @@ pub struct Offer {
 pub struct Known {
     /// What is kept with the name.
     pub binding: Option<Binding>,
-    /// How far back the consumer looks.
+    /// When the newest record was made that was deleted where the scheme before a bridged change kept its own.
     pub horizon: Option<Timestamp>,
     /// The store's time.
     pub now: Timestamp,

@@ -68,6 +68,14 @@ impl Consumers for MemoryTx {
         Ok(deleted.max(checkpoint).copied())
     }
 
+    async fn raise_horizon(&mut self, consumer: ConsumerId, at: Timestamp) -> Result<(), StoreError> {
+        let db = self.usable("raise a horizon")?;
+        if db.state().horizons.newest_deleted.get(&consumer).is_none_or(|before| *before < at) {
+            set_time(db, |horizons| &mut horizons.newest_deleted, consumer, at);
+        }
+        Ok(())
+    }
+
     async fn binding(&mut self, consumer: ConsumerId, _to_change: bool) -> Result<Option<Binding>, StoreError> {
         Ok(self.usable("read how a consumer tells messages apart")?.state().bindings.get(&consumer).cloned())
     }

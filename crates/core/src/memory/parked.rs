@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use super::db::MemoryDb;
-use super::quarantine::find_record;
+use super::quarantine::{find_record, settle};
 use super::queue::micros;
 use super::store::{MemoryStore, MemoryTx};
 use crate::error::{StoreError, StoreErrorKind};
@@ -271,6 +271,7 @@ impl Parking for MemoryTx {
 
     async fn end_parked(&mut self, rows: &[ParkReceipt]) -> Result<(), StoreError> {
         let attempted = "end parked messages";
+        let now = self.store().clock().now();
         let db = self.usable(attempted)?;
         // First look, then act: a row that is not ours leaves all of them as they were.
         if rows.iter().any(|receipt| db.state().parked.in_hand(*receipt).is_none()) {
@@ -289,6 +290,7 @@ impl Parking for MemoryTx {
                 return Err(fenced(attempted));
             }
             note_departure(db, receipt.row);
+            settle(db, receipt.row, now);
             set_row(db, receipt.row, None);
         }
         Ok(())

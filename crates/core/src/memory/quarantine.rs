@@ -65,11 +65,45 @@ fn remembered(consumer: ConsumerId, (owner, record): (ConsumerId, &Record)) -> R
     Remembered { fingerprint, outcome, is_shared: owner != consumer }
 }
 
-/// The record that says that this message is parked.
-fn find_parked(state: &State, park: &Park) -> Option<(ConsumerId, Record)> {
-    let (owner, record) = find_record(state, park.consumer, &park.key)?;
-    let said = remembered(park.consumer, (owner, record));
-    said.is_of_parked(park.fingerprint, park.owns_record).then(|| (owner, record.clone()))
+/// The records that say that this message is parked: the consumer's own, one that consumers share, or both while another
+/// scope is bridged. Beside one of its own, a shared one may be that of another consumer's row.
+fn find_parked(state: &State, park: &Park) -> Vec<(ConsumerId, Record)> {
+    let has_own = state.inbox.contains_key(&(park.consumer, park.key.clone()));
+    let of_parked = records(state, park).filter(|(owner, record)| {
+        let said = remembered(park.consumer, (*owner, record));
+        let is_elsewhere = said.is_shared && has_own && is_parked_elsewhere(state, park);
+        said.is_of_parked(park.fingerprint, park.owns_record) && !is_elsewhere
+    });
+    of_parked.map(|(owner, record)| (owner, record.clone())).collect()
+}
+
+/// The records under a message's key, its consumer's own first.
+fn records<'s>(state: &'s State, park: &Park) -> impl Iterator<Item = (ConsumerId, &'s Record)> {
+    let shared = state.consumers.get("*").copied().filter(|shared| *shared != park.consumer);
+    let owners = [Some(park.consumer), shared].into_iter().flatten();
+    owners.filter_map(|owner| Some((owner, state.inbox.get(&(owner, park.key.clone()))?)))
+}
+
+/// Whether another consumer has parked the same message.
+fn is_parked_elsewhere(state: &State, park: &Park) -> bool {
+    let is_same = |other: &Park| other.key == park.key && other.fingerprint == park.fingerprint;
+    state.parked.rows.values().any(|row| is_same(&row.park) && row.park.consumer != park.consumer)
+}
+
+/// Turns what still says that a row is parked into claims, as the row goes: a deployment with other keys, or another scope,
+/// parked it, and this one knew nothing of those.
+pub(super) fn settle(db: &mut MemoryDb, id: i64, now: Timestamp) {
+    let Some(Row { park, .. }) = row(db, id) else { return };
+    let state = db.state();
+    let is_ours = |(owner, record): &(ConsumerId, &Record)| {
+        let is_parked = record.outcome.kind() == OutcomeKind::Parked && record.fingerprint == park.fingerprint;
+        is_parked && (*owner == park.consumer || !is_parked_elsewhere(state, &park))
+    };
+    let found: Vec<_> = records(state, &park).filter(is_ours).map(|(owner, record)| (owner, record.clone())).collect();
+    for (owner, record) in found {
+        let settled = Record { outcome: Outcome::of(OutcomeKind::Applied), processed_at: now, ..record };
+        set_record(db, (owner, park.key.clone()), Some(settled));
+    }
 }
 
 /// The order keys of a consumer that dead rows up to this one hold up.
@@ -191,8 +225,8 @@ impl Quarantine for MemoryTx {
         let db = self.usable("replace a parked message")?;
         let Some(mut row) = row(db, id).filter(Row::is_dead) else { return Ok(Superseded::Refused) };
         let old = row.park.clone();
-        let record = find_parked(db.state(), &old);
-        let same_key = (old.owns_record || record.is_some()) && old.key == with.key;
+        let records = find_parked(db.state(), &old);
+        let same_key = (old.owns_record || !records.is_empty()) && old.key == with.key;
         let twin = |(other, row): (&i64, &Row)| {
             let park = &row.park;
             let place = (park.consumer, &park.key, park.fingerprint);
@@ -201,13 +235,17 @@ impl Quarantine for MemoryTx {
         if db.state().parked.rows.iter().any(twin) {
             return Ok(Superseded::Taken);
         }
-        let owner = record.as_ref().map_or(with.consumer, |(owner, _)| *owner);
+        let owner = records.first().map_or(with.consumer, |(owner, _)| *owner);
         if !same_key && find_record(db.state(), with.consumer, &with.key).is_some() {
             return Ok(Superseded::Taken);
         }
         if same_key {
-            let Some((owner, record)) = record else { return Ok(Superseded::Refused) };
-            set_record(db, (owner, old.key), Some(Record { fingerprint: with.fingerprint, ..record }));
+            if records.is_empty() {
+                return Ok(Superseded::Refused);
+            }
+            for (owner, record) in records {
+                set_record(db, (owner, old.key.clone()), Some(Record { fingerprint: with.fingerprint, ..record }));
+            }
         } else {
             reject(db, &old, reason);
             let (fingerprint, outcome) = (with.fingerprint, Outcome::of(OutcomeKind::Parked));
@@ -228,9 +266,9 @@ impl Quarantine for MemoryTx {
     }
 }
 
-/// Turns the record that says that this message is parked into one that says that it was rejected.
+/// Turns the records that say that this message is parked into ones that say that it was rejected.
 fn reject(db: &mut MemoryDb, park: &Park, reason: &str) {
-    if let Some((owner, record)) = find_parked(db.state(), park) {
+    for (owner, record) in find_parked(db.state(), park) {
         let rejected = Record { outcome: Outcome::rejected(reason), ..record };
         set_record(db, (owner, park.key.clone()), Some(rejected));
     }

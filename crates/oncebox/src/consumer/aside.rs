@@ -103,15 +103,15 @@ async fn put_aside<S: ConsumerStore, Src: Source<S>>(
         judged.fates[place] = Some(Fate::Aside(verdict.waits));
         if let Some(claims) = claims[place] {
             let place_of = |claim: &ClaimRequest| (claim.consumer, claim.key.clone());
-            let is_ours = |claim: &&ClaimRequest| !judged.foreign.contains(&claim.key);
             if judged.reclaimed.contains(&place) {
                 // Taken back, the records that said so before say again that it is parked.
                 judged.take_back.extend(claims.all().map(place_of));
             } else {
                 // Under its keys of before too: another deployment must not take it for a new one.
-                let keys = claims.parked().filter(is_ours).map(place_of);
+                let keys = claims.parked().filter(|claim| judged.is_ours(claim)).map(place_of);
                 records.extend(keys.map(|(consumer, key)| (consumer, key, Outcome::of(OutcomeKind::Parked))));
-                judged.take_back.extend(claims.business().filter(is_ours).map(place_of));
+                let business: Vec<_> = claims.business().filter(|claim| judged.is_ours(claim)).map(place_of).collect();
+                judged.take_back.extend(business);
             }
         }
         match works[place].delivery.parked {

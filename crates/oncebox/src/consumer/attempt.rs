@@ -271,13 +271,14 @@ pub(super) async fn inside<S: ConsumerStore, Src: Source<S>>(
     hooks.extend(added.hooks);
     check!(tx, crashpoint("handled").await);
 
-    let fates = conclude(works, &places, judged.fates);
+    let fates = conclude(works, &places, std::mem::take(&mut judged.fates));
     for (fate, claims) in fates.iter().zip(&claims) {
         if let (Fate::Handled(outcome), Some(claims)) = (fate, claims)
             && !outcome.is_plain()
         {
-            let ours = claims.all().filter(|claim| !judged.foreign.contains(&claim.key));
-            judged.outcomes.extend(ours.map(|c| (c.consumer, c.key.clone(), outcome.clone())));
+            let ours = claims.all().filter(|claim| judged.is_ours(claim));
+            let outcomes: Vec<_> = ours.map(|c| (c.consumer, c.key.clone(), outcome.clone())).collect();
+            judged.outcomes.extend(outcomes);
         }
     }
     if !judged.outcomes.is_empty() {

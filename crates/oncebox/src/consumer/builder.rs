@@ -172,7 +172,8 @@ impl<S: ConsumerStore, Src: Source<S>> Consumer<S, Src> {
     }
 
     /// What messages were kept in order by before. There is nothing to bridge: processes that keep the former order stop
-    /// within seconds of this one's start.
+    /// within seconds of this one's start. What is parked already keeps the place it was parked with: where there was no order
+    /// before, it holds nobody up, and later messages of its key go past it.
     #[must_use]
     pub fn order_was(mut self, order: OrderBy) -> Self {
         self.setup.identity.was.order = Some(order);

@@ -60,13 +60,19 @@ pub(super) struct Judged {
     pub(super) outcomes: Vec<(oncebox_core::ConsumerId, oncebox_core::Key, Outcome)>,
     /// Claims to take back: their message is not settled after all.
     pub(super) take_back: Vec<(oncebox_core::ConsumerId, oncebox_core::Key)>,
-    /// Keys of before, in the way of a bridged change, that belong to other messages.
-    pub(super) foreign: HashSet<oncebox_core::Key>,
+    /// Keys of before, in the way of a bridged change, that belong to other messages. With whose records they are in: in those
+    /// of another scope the same bytes may be a message's own.
+    pub(super) foreign: HashSet<(oncebox_core::ConsumerId, oncebox_core::Key)>,
     /// The places whose own parked records were made claims again.
     pub(super) reclaimed: HashSet<usize>,
 }
 
 impl Judged {
+    /// Whether what is claimed for a message is its own, and not in the way of before another's.
+    pub(super) fn is_ours(&self, claim: &ClaimRequest) -> bool {
+        !self.foreign.contains(&(claim.consumer, claim.key.clone()))
+    }
+
     /// A fresh message is not settled after all; its claims are taken back.
     pub(super) fn leave(&mut self, place: usize, fate: Fate, claims: Option<&Claims>) {
         self.fresh.retain(|fresh| *fresh != place);
@@ -184,7 +190,7 @@ fn bridged(
             // Where only the scope is another, so is the message: its key reads as it does now.
             Claim::Conflict(found) if claim.key == claims.first.key => conflict = Some(found),
             // Another message was handled under that key. Why keys were changed, perhaps; this one's own key is free.
-            Claim::Conflict(_) => drop(judged.foreign.insert(claim.key.clone())),
+            Claim::Conflict(_) => drop(judged.foreign.insert(place(claim))),
             _ => return Bridged::Alike(Claim::Undecided, business),
         }
     }

@@ -11,7 +11,7 @@ use oncebox::parked::{Park, Verdict, Waits};
 use oncebox::quarantine::{Quarantine, Superseded};
 use oncebox::{
     Clock, Consumer, ConsumerName, Context, Ended, Failure, Fingerprinter, Gap, KeyStrategy, Message, MessageId,
-    Outcome, Retry, Scope, Session, Store, Transaction, Versioned,
+    OrderBy, Outcome, Retry, Scope, Session, Store, Transaction, Versioned,
 };
 use oncebox_testkit::store::Setup;
 use serde_json::json;
@@ -184,6 +184,68 @@ pub(crate) async fn a_version_that_was_given_up_and_edited_goes_on<F: EngineFixt
     })
     .await;
     assert_eq!(F::effects(&setup.store).await, ["a:1", "a:2 edited"]);
+}
+
+async fn behind<F: EngineFixture>(setup: &Setup<F>, is_blocked: bool) {
+    let source = MemorySource::new();
+    let say = |id: &str, order: u64, text: &str, key: &str| {
+        let body = json!({ "text": text, "order": order });
+        Message::new("noted").with_id(MessageId::new(id).unwrap()).with_json(&body).unwrap().with_order_key(key)
+    };
+    let own = || named(setup, "c", &source).order_by(OrderBy::MessageKey).business_key(template("pay:{order}"));
+    let global = || own().scope(Scope::Global).scope_was(Scope::Consumer);
+    source.send(say("0", 7, "first", "another"));
+    run_dry(own().on("noted", write::<F>), &source).await;
+    let settled = async |_: &Snapshot| source.backlog() == 0;
+    if is_blocked {
+        source.send(say("1", 8, "one", "k"));
+        run_until(global().on("noted", fails), "it is parked", async |seen| source.backlog() == 0 && seen.in_hand == 0)
+            .await;
+        source.send(say("2", 7, "two", "k"));
+        run_until(global().on("noted", fails), "both are", async |seen| source.backlog() == 0 && seen.in_hand == 0)
+            .await;
+        assert_eq!(states(setup).await, [("1".to_owned(), RETRIES), ("2".to_owned(), BEHIND)]);
+    } else {
+        source.send(say("1", 8, "one", "k"));
+        source.send(say("2", 7, "two", "k"));
+    }
+    let _ = settled;
+    let seen = run_until(global().on("noted", write::<F>), "nothing is parked", async |seen| {
+        setup.advance(Duration::from_secs(60)).await;
+        source.backlog() == 0 && seen.in_hand == 0 && F::parked(&setup.store).await.is_empty()
+    })
+    .await;
+    assert_eq!(effects(setup).await, ["first", "one", "two"], "{seen:?}");
+}
+
+pub(crate) async fn an_intent_that_reads_like_a_former_one_is_applied<F: EngineFixture>(setup: Setup<F>) {
+    behind(&setup, false).await;
+}
+
+pub(crate) async fn an_intent_that_reads_like_a_former_one_waits_in_its_place<F: EngineFixture>(setup: Setup<F>) {
+    behind(&setup, true).await;
+}
+
+/// What a person edits under its key is applied, bridge or not.
+pub(crate) async fn an_edit_under_a_key_of_two_scopes_is_applied<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    let own = || named(&setup, "c", &source).retry(at_once(1));
+    let global = || own().scope(Scope::Global).scope_was(Scope::Consumer);
+    source.send(note("0", "z"));
+    run_dry(own().on("noted", write::<F>), &source).await;
+    source.send(note("1", "a"));
+    run_dry(global().on("noted", fails::<F::Store>), &source).await;
+    assert_eq!(only_parked(&setup).await.state, DEAD);
+    edit_first(&setup, note("1", "a, edited")).await;
+    deal_with_first(&setup, false).await;
+    let mut looks = 0;
+    run_until(global().on("noted", write::<F>), "a while", async |_| {
+        setup.advance(Duration::from_secs(1)).await;
+        looks += 1;
+        looks > 100 || F::parked(&setup.store).await.is_empty()
+    })
+    .await;
+    assert_eq!(effects(&setup).await, ["a, edited", "z"], "{:?}", F::parked(&setup.store).await);
 }
 
 /// Gives the first parked row another message, as an operator's edit does.

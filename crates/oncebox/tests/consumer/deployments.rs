@@ -6,10 +6,11 @@ use oncebox::claim::{Claim, ClaimRequest};
 use oncebox::consumer::Snapshot;
 use oncebox::horizon::Expiry;
 use oncebox::memory::MemorySource;
+use oncebox::quarantine::{Quarantine, Remembered};
 use oncebox::store::Inbox;
 use oncebox::{
-    Consumer, ConsumerName, Ended, Failure, Fingerprinter, Gap, KeyStrategy, Message, Outcome, Session, Store,
-    Transaction, Versioned,
+    Consumer, ConsumerName, Ended, Failure, Fingerprinter, Gap, KeyStrategy, Message, Outcome, OutcomeKind, Session,
+    Store, Transaction, Versioned,
 };
 use oncebox_testkit::store::Setup;
 
@@ -237,4 +238,90 @@ pub(crate) async fn another_aggregate_is_refused<F: EngineFixture>(setup: Setup<
         let one = old(&setup, &source).clock(setup.clock.clone()).on("noted", write::<F>).versioned(versioned);
         assert!(one.check_identity().await.is_err());
     }
+}
+
+/// A deployment that tries what it parks again half a minute later.
+fn named<F: EngineFixture>(setup: &Setup<F>, source: &MemorySource) -> Consumer<F::Store, MemorySource> {
+    let later = oncebox::Retry::new().attempts(50).first(Duration::from_secs(30));
+    old(setup, source).retry(later).clock(setup.clock.clone())
+}
+
+/// What the inbox says under the key that the new deployment makes of `message`.
+async fn said_by_text<F: EngineFixture>(setup: &Setup<F>, message: &Message) -> Option<Remembered> {
+    let consumer = setup.store.consumer(&ConsumerName::new("c").unwrap()).await.unwrap();
+    let mut tx = setup.store.connect().await.unwrap().begin(Duration::from_secs(5)).await.unwrap();
+    let said = tx.remembered(consumer, &[by_text().key(message, None).unwrap()]).await.unwrap().remove(0);
+    tx.rollback().await;
+    said
+}
+
+/// The new deployment parks a message under both keys; one of the two applies it. Long after its record has expired, the new
+/// key is used by another message.
+async fn used_again<F: EngineFixture>(setup: &Setup<F>, by_old: bool) {
+    let source = MemorySource::new();
+    let by_id = || named(setup, &source);
+    let bridged = || by_id().key(by_text()).key_was(KeyStrategy::MessageId);
+    let fails = |_: oncebox::Context<F::Store>, _: Note| async { Err::<Outcome, _>(refuse()) };
+    let at_now = |id: &str, text: &str| {
+        let mut message = note(id, text);
+        message.time = oncebox::Clock::now(&*setup.clock);
+        message
+    };
+    source.send(at_now("0", "z"));
+    run_dry(by_id().on("noted", write::<F>), &source).await;
+    source.send(at_now("1", "a"));
+    let settled = async |seen: &Snapshot| source.backlog() == 0 && seen.in_hand == 0;
+    run_until(bridged().on("noted", fails), "it is parked", settled).await;
+    assert_eq!(only_parked(setup).await.state, RETRIES);
+    let runs = if by_old { by_id() } else { bridged() };
+    let gone = async |_: &Snapshot| {
+        setup.advance(Duration::from_secs(60)).await;
+        F::parked(&setup.store).await.is_empty()
+    };
+    run_until(runs.on("noted", write::<F>), "it is applied", gone).await;
+    assert_eq!(effects(setup).await, ["a", "z"]);
+    let said = said_by_text(setup, &note("1", "a")).await;
+    assert_ne!(said.map(|said| said.outcome), Some(OutcomeKind::Parked), "no row stands for that record");
+    forget(setup, 10).await;
+    source.send(at_now("2", "a"));
+    let seen = run_dry(bridged().on("noted", write::<F>), &source).await;
+    assert_eq!(effects(setup).await, ["a", "a", "z"], "{seen:?}");
+}
+
+pub(crate) async fn a_key_is_used_again_after_the_new_deployment_applied_its_row<F: EngineFixture>(setup: Setup<F>) {
+    used_again(&setup, false).await;
+}
+
+pub(crate) async fn a_key_is_used_again_after_the_old_deployment_applied_its_row<F: EngineFixture>(setup: Setup<F>) {
+    used_again(&setup, true).await;
+}
+
+/// What the old deployment applied, and both have forgotten, comes to a process that lacks its handler, and is parked: no
+/// record may say of that row that it was never applied, by which a person would replay it.
+pub(crate) async fn what_the_old_deployment_applied_has_no_parked_record<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    let by_id = || named(&setup, &source);
+    let bridged = || by_id().key(by_text()).key_was(KeyStrategy::MessageId);
+    let fails = |_: oncebox::Context<F::Store>, _: Note| async { Err::<Outcome, _>(refuse()) };
+    let mut message = note("1", "a");
+    message.time = "2020-07-01T00:00:00Z".parse().unwrap();
+    let settled = async |seen: &Snapshot| source.backlog() == 0 && seen.in_hand == 0;
+    source.send(message.clone());
+    run_until(by_id().on("other", write::<F>), "bound", settled).await;
+    deal_with_first(&setup, true).await;
+    source.send(message.clone());
+    run_until(bridged().on("noted", fails), "it is parked", settled).await;
+    let gone = async |_: &Snapshot| {
+        setup.advance(Duration::from_secs(60)).await;
+        F::parked(&setup.store).await.is_empty()
+    };
+    run_until(by_id().on("noted", write::<F>), "it is applied", gone).await;
+    source.send(note("0", "z"));
+    run_dry(bridged().on("noted", write::<F>), &source).await;
+    assert_eq!(effects(&setup).await, ["a", "z"]);
+    forget(&setup, 10).await;
+    source.send(message.clone());
+    run_dry(bridged().on("other", write::<F>), &source).await;
+    assert_eq!(only_parked(&setup).await.state, DEAD);
+    assert_eq!(said_by_text(&setup, &message).await, None);
 }

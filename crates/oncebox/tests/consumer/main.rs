@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has said what it found")]
 
+mod after_bridges;
 mod alerts;
 mod archive;
 mod bad_input;
@@ -189,6 +190,17 @@ on_every_store! {
     bridges::a_broad_former_key_in_the_archive_hides_no_message,
     bridges::the_archive_of_others_hides_no_message,
     bridges::a_version_that_was_given_up_and_edited_goes_on,
+    bridges::an_intent_that_reads_like_a_former_one_is_applied,
+    bridges::an_intent_that_reads_like_a_former_one_waits_in_its_place,
+    after_bridges::a_checkpoint_ends_no_bridge,
+    after_bridges::what_was_forgotten_before_a_change_to_global_keys_is_not_applied,
+    after_bridges::what_was_forgotten_before_a_change_to_own_keys_is_not_applied,
+    after_bridges::what_was_forgotten_before_a_change_of_key_is_not_applied,
+    deployments::a_key_is_used_again_after_the_new_deployment_applied_its_row,
+    deployments::a_key_is_used_again_after_the_old_deployment_applied_its_row,
+    deployments::what_the_old_deployment_applied_has_no_parked_record,
+    bridges::an_edit_under_a_key_of_two_scopes_is_applied,
+    after_bridges::an_archived_intent_is_known_after_its_bridge,
     versions::what_leaves_its_order_key_wakes_the_next,
     failures::what_another_store_says_harms_one_message,
     own_record::a_copy_of_what_was_handled_is_not_parked_for_its_type,

@@ -502,6 +502,7 @@ impl Dialect for PostgresDialect {
                 take: query(include_str!("../queries/postgres/parked/take.sql")),
                 extend: query(include_str!("../queries/postgres/parked/extend.sql")),
                 release: query(include_str!("../queries/postgres/parked/release.sql")),
+                settle: query(include_str!("../queries/postgres/parked/settle.sql")),
                 end: query(include_str!("../queries/postgres/parked/end.sql")),
                 put_back: query(include_str!("../queries/postgres/parked/put_back.sql")),
                 note_start: query(include_str!("../queries/postgres/parked/note_start.sql")),

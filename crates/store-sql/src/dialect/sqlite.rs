@@ -418,6 +418,7 @@ impl Dialect for SqliteDialect {
                 take: query(include_str!("../queries/sqlite/parked/take.sql")),
                 extend: query(include_str!("../queries/sqlite/parked/extend.sql")),
                 release: query(include_str!("../queries/sqlite/parked/release.sql")),
+                settle: query(include_str!("../queries/sqlite/parked/settle.sql")),
                 end: query(include_str!("../queries/sqlite/parked/end.sql")),
                 put_back: query(include_str!("../queries/sqlite/parked/put_back.sql")),
                 note_start: query(include_str!("../queries/sqlite/parked/note_start.sql")),

@@ -109,6 +109,10 @@ impl<S: Store<Tx: Consumers>> Consumers for FaultyTx<S> {
         on_transaction!(self, "horizon", self.inner.horizon(consumer))
     }
 
+    async fn raise_horizon(&mut self, consumer: ConsumerId, at: Timestamp) -> Result<(), StoreError> {
+        on_transaction!(self, "raise-horizon", self.inner.raise_horizon(consumer, at))
+    }
+
     async fn binding(&mut self, consumer: ConsumerId, to_change: bool) -> Result<Option<Binding>, StoreError> {
         on_transaction!(self, "binding", self.inner.binding(consumer, to_change))
     }

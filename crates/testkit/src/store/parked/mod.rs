@@ -98,6 +98,8 @@ macro_rules! parked_suite {
             reclaims_in_opposite_order_both_end,
             a_row_that_was_there_before_its_record_owns_it,
             a_row_whose_record_says_parked_is_not_ended,
+            a_row_that_ends_leaves_no_parked_record,
+            a_shared_record_of_another_row_stays_parked,
 
             starts_are_counted_over_transactions,
             a_start_that_rolled_back_is_not_counted,

@@ -2,13 +2,14 @@
 
 use oncebox_core::parked::{Park, ParkStore, Parking};
 use oncebox_core::{
-    Claim, ClaimRequest, ConsumerId, Inbox, Key, Outcome, OutcomeKind, Store, StoreErrorKind, Transaction,
+    Claim, ClaimRequest, ConsumerId, ConsumerName, Fingerprint, Inbox, Key, Outcome, OutcomeKind, Store,
+    StoreErrorKind, Transaction,
 };
 use tokio::task::JoinSet;
 
-use super::steps::{NOW, add, lease, parked, receipts, release, verdict};
+use super::steps::{NOW, add, end, lease, parked, receipts, release, verdict};
 use crate::eventually::stays_pending;
-use crate::store::steps::{assert_kind, begin, claim, claim_and_commit, commit, consumer, look, request};
+use crate::store::steps::{assert_kind, begin, claim, claim_and_commit, commit, consumer, fingerprint, look, request};
 use crate::store::{Setup, StoreFixture};
 
 /// What the record of a parked message keeps beside its outcome, in every case: it must not survive the reclaim.
@@ -282,4 +283,57 @@ pub async fn a_row_whose_record_says_parked_is_not_ended<F: StoreFixture<Store: 
         commit(tx).await;
         assert_eq!(stored(store, &request).await, Outcome::applied());
     }
+}
+
+/// A row that goes leaves no record that says parked: another deployment, with other keys or another scope, may have written
+/// one that whoever ends the row does not know. What says something else, or is of another message, stays.
+pub async fn a_row_that_ends_leaves_no_parked_record<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let (billing, shipping) = (consumer(store, "billing").await, consumer(store, "shipping").await);
+    let shared = store.consumer(&ConsumerName::global()).await.expect("shared records have an id");
+    let [own, both, no] = ["own", "both", "no"].map(|text| parked(billing, text));
+    let elsewhere = Park { consumer: shipping, owns_record: false, fingerprint: fingerprint(8), ..both.clone() };
+    add(store, &[own.clone(), both.clone(), no.clone(), elsewhere]).await;
+    let record = |consumer, park: &Park| ClaimRequest { consumer, ..of(park) };
+    let gone = [record(billing, &own), record(billing, &both), record(shared, &both)];
+    let (hash, scheme) = (own.fingerprint.hash(), own.fingerprint.scheme());
+    let other_content = ClaimRequest { fingerprint: fingerprint(8), ..record(shared, &own) };
+    let other_scheme = Fingerprint::from_stored(scheme + 1, hash);
+    let other_scheme = ClaimRequest { fingerprint: other_scheme, ..record(shared, &no) };
+    set_aside(store, &[&gone[0], &gone[1], &gone[2], &other_content, &other_scheme]).await;
+    let rejected = record(billing, &no);
+    let mut tx = begin(store).await;
+    claim(&mut tx, &rejected).await;
+    let outcome = (billing, rejected.key.clone(), Outcome::rejected("closed"));
+    tx.record(&[outcome]).await.expect("the outcome of a claimed key can be recorded");
+    commit(tx).await;
+    end(store, &receipts(&lease(store, billing).await)).await.expect("rows that are done can be ended");
+    for record in &gone {
+        assert_eq!(stored(store, record).await, Outcome::applied());
+    }
+    assert_eq!(stored(store, &rejected).await, Outcome::rejected("closed"));
+    for of_another in [&other_content, &other_scheme] {
+        assert_eq!(stored(store, of_another).await, kept());
+    }
+}
+
+/// A shared record that says parked may be that of another consumer's row, which is still there.
+pub async fn a_shared_record_of_another_row_stays_parked<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let (billing, shipping) = (consumer(store, "billing").await, consumer(store, "shipping").await);
+    let shared = store.consumer(&ConsumerName::global()).await.expect("shared records have an id");
+    let [here, there] = [billing, shipping].map(|consumer| parked(consumer, "a"));
+    let [own, shared] = [billing, shared].map(|consumer| ClaimRequest { consumer, ..of(&here) });
+    add(store, &[here, there]).await;
+    set_aside(store, &[&own, &shared]).await;
+    end(store, &receipts(&lease(store, billing).await)).await.expect("a row that is done can be ended");
+    assert_eq!((stored(store, &own).await, stored(store, &shared).await), (Outcome::applied(), kept()));
+    end(store, &receipts(&lease(store, shipping).await)).await.expect("a row that is done can be ended");
+    assert_eq!(stored(store, &shared).await, Outcome::applied());
+}
+
+/// The claim of a message's own key.
+fn of(park: &Park) -> ClaimRequest {
+    let (consumer, key) = (park.consumer, park.key.clone());
+    ClaimRequest { consumer, key, fingerprint: park.fingerprint, id_hash: None }
 }

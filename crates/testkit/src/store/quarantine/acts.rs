@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use oncebox_core::parked::{Parking, Waits};
+use oncebox_core::parked::{Park, Parking, Waits};
 use oncebox_core::quarantine::{ParkedState, Quarantine, QuarantineStore};
-use oncebox_core::{Claim, Inbox, Outcome, OutcomeKind, Store, StoreErrorKind, Transaction};
+use oncebox_core::{Claim, ConsumerName, Inbox, Outcome, OutcomeKind, Store, StoreErrorKind, Transaction};
 use tokio::task::JoinSet;
 
 use super::steps::{
     apply, dead, dead_in_order, discard, fail, lease, leased_texts, park, request, revive, rows, waiting,
 };
+use crate::eventually::stays_pending;
 use crate::store::steps::{assert_kind, begin, claim, commit, consumer, fingerprint, key, look};
 use crate::store::{Setup, StoreFixture};
 
@@ -62,6 +63,73 @@ pub async fn a_discarded_row_takes_along_a_record_that_came_later<F: StoreFixtur
     assert_eq!(discard(store, &ids).await, [true]);
     let Claim::Duplicate(earlier) = look(store, &request).await else { panic!("a duplicate would run") };
     assert_eq!(earlier.outcome.kind(), OutcomeKind::Rejected);
+}
+
+/// While another scope is bridged, a parked message has a record in both places, and neither stays behind. One that belongs to
+/// another consumer's row does.
+pub async fn a_discarded_message_is_rejected_in_both_scopes<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let (here, there) = (consumer(store, "invoices").await, consumer(store, "letters").await);
+    let shared = store.consumer(&ConsumerName::global()).await.expect("shared records have an id");
+    let ids = park(store, &[dead(here, "both"), dead(here, "mine")]).await;
+    let other_content = Park { owns_record: false, fingerprint: fingerprint(8), ..dead(there, "both") };
+    park(store, &[dead(there, "mine"), other_content]).await;
+    let mut tx = begin(store).await;
+    for text in ["both", "mine"] {
+        let request = request(shared, text);
+        assert_eq!(claim(&mut tx, &request).await, Claim::Fresh);
+        let parked = (shared, request.key, Outcome::of(OutcomeKind::Parked));
+        tx.record(&[parked]).await.expect("a claimed key can be recorded");
+    }
+    commit(tx).await;
+    assert_eq!(discard(store, &ids).await, [true, true]);
+    for (consumer, text, expected) in [
+        (here, "both", OutcomeKind::Rejected),
+        (shared, "both", OutcomeKind::Rejected),
+        (here, "mine", OutcomeKind::Rejected),
+        (shared, "mine", OutcomeKind::Parked),
+    ] {
+        let said = look(store, &request(consumer, text)).await;
+        let Claim::Duplicate(earlier) = said else { panic!("a duplicate would run: {said:?}") };
+        assert_eq!(earlier.outcome.kind(), expected, "{text}");
+    }
+}
+
+/// A message comes again while an operator discards it. Its record must not say parked of a row that goes: either it is parked
+/// anew, or whoever parks it tries again.
+pub async fn what_is_parked_again_during_a_discard_has_a_row<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let consumer = consumer(store, "invoices").await;
+    let early = Park { owns_record: false, ..waiting(dead(consumer, "1"), Waits::Retry(Duration::from_secs(60))) };
+    let ids = park(store, std::slice::from_ref(&early)).await;
+    let mut operator = begin(store).await;
+    // It waits for its next try, so nothing is revived, but its row is locked from here on.
+    assert_eq!(operator.revive(&ids, None).await.expect("a row can be looked at"), [false]);
+    let mut redelivered = JoinSet::new();
+    let beside = store.clone();
+    redelivered.spawn(async move {
+        let mut tx = begin(&beside).await;
+        let request = request(early.consumer, "1");
+        assert_eq!(claim(&mut tx, &request).await, Claim::Fresh);
+        let parked = (early.consumer, request.key, Outcome::of(OutcomeKind::Parked));
+        tx.record(&[parked]).await.expect("a claimed key can be recorded");
+        let added = tx.park(&[Park { owns_record: true, ..early }]).await;
+        match added {
+            Ok(_) => drop(commit(tx).await),
+            Err(_) => drop(tx.rollback().await),
+        }
+        added
+    });
+    assert!(stays_pending(redelivered.join_next()).await, "it was parked while its row was held");
+    assert_eq!(operator.discard(&ids, "a test order").await.expect("a row can be discarded"), [true]);
+    commit(operator).await;
+    match redelivered.join_all().await.remove(0) {
+        Ok(added) => assert_eq!((added, rows(store, consumer).await.len()), (vec![true], 1)),
+        Err(error) => {
+            assert_eq!(error.kind(), StoreErrorKind::Contended);
+            assert_eq!(look(store, &super::steps::request(consumer, "1")).await, Claim::Fresh);
+        }
+    }
 }
 
 /// A discard whose transaction rolled back leaves the row and its record.

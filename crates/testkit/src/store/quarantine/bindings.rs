@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use oncebox_core::horizon::{Consumers, HorizonStore};
 use oncebox_core::identity::{self, Before, Binding, Offer, Scheme};
-use oncebox_core::{Code, ConsumerName, Transaction};
+use oncebox_core::{Code, ConsumerName, Timestamp, Transaction};
 
 use crate::store::steps::*;
 use crate::store::{Setup, StoreFixture};
@@ -94,4 +94,25 @@ pub async fn a_name_is_bound_by_one_of_many_starts<F: StoreFixture<Store: Horizo
         }
     }
     assert_eq!(let_in, 1);
+}
+
+/// A horizon that is raised goes forward only, is that of one consumer, and is no checkpoint.
+pub async fn a_raised_horizon_never_goes_back<F: StoreFixture<Store: HorizonStore>>(setup: Setup<F>) {
+    let (one, other) = (consumer(&setup.store, "one").await, consumer(&setup.store, "other").await);
+    let at = |second| Timestamp::from_second(second).expect("a time");
+    for (raised, expected) in [(at(2_000), at(2_000)), (at(1_000), at(2_000)), (at(3_000), at(3_000))] {
+        let mut tx = begin(&setup.store).await;
+        tx.raise_horizon(one, raised).await.expect("a horizon can be raised");
+        commit(tx).await;
+        let mut tx = begin(&setup.store).await;
+        tx.raise_horizon(one, at(9_000)).await.expect("a horizon can be raised");
+        tx.rollback().await;
+        let mut tx = begin(&setup.store).await;
+        assert_eq!(tx.horizon(one).await.expect("a horizon can be read"), Some(expected));
+        assert_eq!(tx.horizon(other).await.expect("a horizon can be read"), None);
+        let listed = tx.consumers().await.expect("the list");
+        let known = listed.iter().find(|known| known.id == one).expect("it is known");
+        assert_eq!((known.horizon, known.checkpoint), (Some(expected), None));
+        tx.rollback().await;
+    }
 }

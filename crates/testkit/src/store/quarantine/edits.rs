@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use oncebox_core::parked::{Park, Waits};
 use oncebox_core::quarantine::{Quarantine, QuarantineStore, Superseded};
-use oncebox_core::{Claim, OutcomeKind};
+use oncebox_core::{Claim, ConsumerName, Inbox, Outcome, OutcomeKind, Store};
 
 use super::steps::{
     apply, dead, dead_in_order, lease, leased_texts, message, park, request, revive, rows, texts, waiting,
 };
-use crate::store::steps::{begin, claim_and_commit, commit, consumer, fingerprint, key, look};
+use crate::store::steps::{begin, claim, claim_and_commit, commit, consumer, fingerprint, key, look};
 use crate::store::{Setup, StoreFixture};
 
 /// What `park` becomes when its message says `text`, and is found under it.
@@ -68,6 +68,30 @@ pub async fn an_edit_under_the_same_key_keeps_the_record<F: StoreFixture<Store: 
     let renewed = oncebox_core::ClaimRequest { fingerprint: fingerprint(8), ..request(consumer, "1") };
     assert_eq!(outcome(store, &renewed).await, OutcomeKind::Parked);
     assert!(matches!(look(store, &request(consumer, "1")).await, Claim::Conflict(_)), "the old content is another");
+}
+
+/// While another scope is bridged, a parked message has a record in both places, and both carry the new content: one that did not
+/// would be a conflict for ever.
+pub async fn an_edit_under_the_same_key_of_two_scopes_keeps_both_records<F: StoreFixture<Store: QuarantineStore>>(
+    setup: Setup<F>,
+) {
+    let store = &setup.store;
+    let consumer = consumer(store, "invoices").await;
+    let shared = store.consumer(&ConsumerName::global()).await.expect("shared records have an id");
+    let old = dead(consumer, "1");
+    let ids = park(store, std::slice::from_ref(&old)).await;
+    let mut tx = begin(store).await;
+    assert_eq!(claim(&mut tx, &request(shared, "1")).await, Claim::Fresh);
+    let parked = (shared, old.key.clone(), Outcome::of(OutcomeKind::Parked));
+    tx.record(&[parked]).await.expect("a claimed key can be recorded");
+    commit(tx).await;
+    let new = Park { key: old.key.clone(), ..edited(&old, "9") };
+    assert_eq!(supersede(store, ids[0], &new).await, Superseded::Done);
+    for owner in [consumer, shared] {
+        let renewed = oncebox_core::ClaimRequest { fingerprint: fingerprint(8), ..request(owner, "1") };
+        assert_eq!(outcome(store, &renewed).await, OutcomeKind::Parked);
+        assert!(matches!(look(store, &request(owner, "1")).await, Claim::Conflict(_)), "the old content is another");
+    }
 }
 
 /// An edit to a key that another message has changes nothing.

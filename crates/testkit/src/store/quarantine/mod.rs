@@ -42,6 +42,8 @@ macro_rules! quarantine_suite {
             a_discarded_message_is_rejected_for_its_duplicates,
             a_discarded_conflict_leaves_the_record,
             a_discarded_row_takes_along_a_record_that_came_later,
+            a_discarded_message_is_rejected_in_both_scopes,
+            what_is_parked_again_during_a_discard_has_a_row,
             a_discard_that_rolled_back_never_was,
             a_discard_fences_off_whoever_leased_the_row,
             a_message_in_a_handler_is_passed_over,
@@ -54,6 +56,7 @@ macro_rules! quarantine_suite {
 
             an_edited_message_takes_the_place_of_the_old_one,
             an_edit_under_the_same_key_keeps_the_record,
+            an_edit_under_the_same_key_of_two_scopes_keeps_both_records,
             an_edit_to_a_key_that_is_taken_changes_nothing,
             a_message_that_is_not_dead_is_not_edited,
 
@@ -68,6 +71,7 @@ macro_rules! quarantine_suite {
             a_binding_that_rolled_back_never_was,
             of_two_that_change_a_binding_the_second_sees_the_first,
             a_name_is_bound_by_one_of_many_starts,
+            a_raised_horizon_never_goes_back,
 
             the_audit_log_keeps_what_was_committed,
             expiry_moves_the_horizon_and_spares_what_is_parked,

@@ -1,0 +1,24 @@
+-- Turns what still says that rows are parked, which are about to be ended, into claims, as if they were made now. Another
+-- deployment wrote it, whose keys or scope the one that ends the rows does not know. Of their consumer's own records, and of
+-- the shared ones where no other consumer has parked the same message (primary keys; index parked_once). Nobody else changes such
+-- a record while its row is in hand. The limit keeps to the primary key, whatever the planner believes of the size of the table.
+update {schema}.inbox
+set outcome = 0, result = null, processed_at = clock_timestamp()
+from (
+    select record.consumer, record.key
+    from {schema}.parked
+    cross join lateral (values (parked.consumer), (0::int2)) as owner (consumer)
+    cross join lateral (
+        select inbox.consumer, inbox.key from {schema}.inbox
+        where inbox.consumer = owner.consumer and inbox.key = parked.key and inbox.outcome = 4
+            and inbox.fingerprint = parked.fingerprint and inbox.scheme = parked.scheme
+        limit 1
+    ) as record
+    where parked.id = any($1::int8[]) and (record.consumer = parked.consumer or not exists (
+        select from {schema}.consumers
+        join {schema}.parked as other on other.consumer = consumers.id and other.key = parked.key
+        where other.consumer <> parked.consumer and other.fingerprint = parked.fingerprint
+            and other.scheme = parked.scheme
+    ))
+) as ended
+where inbox.consumer = ended.consumer and inbox.key = ended.key and inbox.outcome = 4
