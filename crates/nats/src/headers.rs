@@ -14,7 +14,7 @@ use async_nats::header::{HeaderName, HeaderValue};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use oncebox_core::cloud_events::{STRUCTURED, Spelling, structured};
+use oncebox_core::cloud_events::{STRUCTURED, Spelling, structured, text_of};
 use oncebox_core::{Message, MessageId, Timestamp};
 use sha2::{Digest as _, Sha256};
 
@@ -100,27 +100,34 @@ fn says(nats_id: &str, id: &MessageId) -> bool {
 
 /// A message from what was delivered. Its type is `subject` where no attribute names one.
 pub(crate) fn read(headers: Option<&HeaderMap>, payload: Bytes, subject: &str, stored_at: Timestamp) -> Message {
+    let pairs = sorted(headers).into_iter().map(|(name, value)| (name, value.as_bytes())).collect();
+    read_pairs(pairs, payload, subject, stored_at)
+}
+
+/// The same, from names and values as bytes, in the order of the names.
+pub(crate) fn read_pairs(headers: Vec<(&str, &[u8])>, payload: Bytes, subject: &str, stored_at: Timestamp) -> Message {
     let mut known: Vec<(String, Vec<u8>)> = Vec::new();
     // Not to be taken for anything but headers.
     let mut plain: Vec<(String, Vec<u8>)> = Vec::new();
     let mut by_server = None;
-    for (name, value) in sorted(headers) {
+    for (name, value) in headers {
         let (name, value) = match name.strip_suffix(BASE64).and_then(|name| Some((name, STANDARD.decode(value).ok()?)))
         {
             Some(raw) => raw,
-            None => (name, value.as_bytes().to_vec()),
+            None => (name, value.to_vec()),
         };
         if starts_with(name, EXPECTED) && !name.ends_with(PERCENT) {
             // What the publisher asked of the server is no part of the message.
             continue;
         }
-        if let Some(name) = name.strip_suffix(PERCENT).and_then(|name| String::from_utf8(unpercent(name)).ok()) {
+        if let Some(name) =
+            name.strip_suffix(PERCENT).and_then(|name| String::from_utf8(unpercent(name.as_bytes())).ok())
+        {
             plain.push((name, value));
         } else if name.eq_ignore_ascii_case(NATS_ID) && by_server.is_none() {
-            by_server = String::from_utf8(value).ok();
+            by_server = Some(text_of(&value).into_owned());
         } else if is_attribute(name) {
-            let text = String::from_utf8_lossy(&value);
-            known.push((name.to_owned(), unpercent(&text)));
+            known.push((name.to_owned(), unpercent(&value)));
         } else {
             known.push((name.to_owned(), value));
         }
@@ -216,8 +223,7 @@ fn encode(bytes: &[u8], keep: impl Fn(u8) -> bool) -> String {
 }
 
 /// A `%` that is not followed by two digits stands for itself: others may not have encoded theirs.
-fn unpercent(text: &str) -> Vec<u8> {
-    let bytes = text.as_bytes();
+fn unpercent(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while at < bytes.len() {

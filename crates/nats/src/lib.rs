@@ -30,9 +30,11 @@
 //!
 //! It creates no streams, and changes neither streams nor consumers.
 //!
-//! It can't deliver a message whose headers hold bytes that are not text, or a carriage return: other clients can publish
-//! such, and the client library that this builds on breaks its connection on reading them. The source connects again, goes
-//! on one by one, and meets the message each time its `ack_wait` is over, until a person removes it from the stream.
+//! The client library that this builds on breaks its connection on headers that hold bytes that are not text, or a carriage
+//! return: other clients can publish such. Where one message is under way at a time (`max_ack_pending = 1`), the source
+//! connects again, reads the message by its number and hands it out; this needs the right to `STREAM.MSG.GET`. What of its
+//! headers can't be read comes along as base64. With more under way, the message is not delivered: the source goes on one by
+//! one, and meets it each time its `ack_wait` is over, until a person removes it from the stream.
 
 mod error;
 mod fetch;
@@ -46,6 +48,7 @@ mod server;
 mod settings;
 mod sink;
 mod source;
+mod stuck;
 
 pub use inspect::{DiskSync, StreamFacts, inspect, look_for};
 pub use receipt::JetStreamReceipt;

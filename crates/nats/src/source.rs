@@ -1,7 +1,7 @@
 //! Messages from a durable pull consumer.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use oncebox_core::counters::Depth;
 use oncebox_core::source::{Order, SourceCapabilities};
-use oncebox_core::{Delivery, Release, Source, SourceError, Store};
+use oncebox_core::{Code, Delivery, Release, Source, SourceError, Store};
 use tokio::time::Instant;
 
 use crate::error::{self, Trouble};
@@ -21,6 +21,7 @@ use crate::oldest;
 use crate::receipt::{JetStreamReceipt, Room, lease_end};
 use crate::server::Server;
 use crate::settings::{NewConsumer, Settings};
+use crate::stuck;
 
 /// How many acknowledgements, releases or extensions are under way at a time.
 const SETTLING_MAX: usize = 256;
@@ -58,6 +59,10 @@ pub struct JetStreamSource {
     create: Option<NewConsumer>,
     /// How many more requests ask for one message only.
     one_by_one: AtomicU32,
+    /// The connection was lost while the only delivery under way was on its way.
+    may_be_stuck: AtomicBool,
+    /// That a message came which the client library cannot read.
+    has_told_stuck: AtomicBool,
     /// Written by `open` and `close`.
     open: Mutex<Option<Open>>,
 }
@@ -81,6 +86,8 @@ impl JetStreamSource {
             ordered: false,
             create: None,
             one_by_one: AtomicU32::new(0),
+            may_be_stuck: AtomicBool::new(false),
+            has_told_stuck: AtomicBool::new(false),
             open: Mutex::default(),
         }
     }
@@ -137,6 +144,36 @@ impl JetStreamSource {
     fn opened(&self, what: &str) -> Result<Open, SourceError> {
         let open = self.slot().clone();
         open.ok_or_else(|| Trouble::setting("it is not open").in_source(self.attempted(what)))
+    }
+
+    /// After a connection that was lost over the only delivery under way: that one, if the client library cannot read it.
+    async fn unstick(&self, open: &Open) -> Result<Option<Delivery<JetStreamReceipt>>, Trouble> {
+        if !self.may_be_stuck.load(Relaxed) || !open.link.is_up() {
+            return Ok(None);
+        }
+        let found = stuck::find(open).await?;
+        self.may_be_stuck.store(false, Relaxed);
+        if let Some(delivery) = &found {
+            self.tell_stuck(delivery);
+        }
+        Ok(found)
+    }
+
+    /// Logged once, and then only at the level debug: a producer of such messages may send many.
+    fn tell_stuck(&self, delivery: &Delivery<JetStreamReceipt>) {
+        let (stream, label) = (&self.stream, delivery.message.label());
+        let place = delivery.coordinate.as_ref().map(|place| place.as_str().to_owned()).unwrap_or_default();
+        let what = "headers that the client library cannot read (not UTF-8, or with a carriage return), over which the \
+                    connection was lost; it was read by its number and is handled, and what cannot be read comes along \
+                    as base64; correct its producer";
+        if self.has_told_stuck.swap(true, Relaxed) {
+            tracing::debug!(%stream, "message {label} ({place}) has {what}");
+        } else {
+            tracing::warn!(
+                code = %Code::HeadersUnreadable, %stream,
+                "message {label} ({place}) has {what} (later ones are logged at the level debug)"
+            );
+        }
     }
 
     /// Says `kind` of each receipt to the server and waits until it has confirmed.
@@ -208,6 +245,11 @@ impl<S: Store> Source<S> for JetStreamSource {
         if wanted == 0 {
             return Ok(Vec::new());
         }
+        match self.unstick(&open).await {
+            Ok(None) => {}
+            Ok(Some(delivery)) => return Ok(vec![delivery]),
+            Err(trouble) => return Err(trouble.in_source(self.attempted(attempted))),
+        }
         let trouble = match fetch::fetch(&open, wanted, deadline).await {
             Ok(received) => {
                 self.one_by_one.store(one_by_one.saturating_sub(1), Relaxed);
@@ -216,6 +258,7 @@ impl<S: Store> Source<S> for JetStreamSource {
             Err(Broken::Otherwise(trouble)) => trouble,
             Err(broken @ (Broken::Off | Broken::ForGood)) => {
                 self.one_by_one.store(ONE_BY_ONE, Relaxed);
+                self.may_be_stuck.store(open.settings.pending_max == 1, Relaxed);
                 match broken {
                     Broken::ForGood => self.connect_anew().await.err().unwrap_or_else(Link::down),
                     _ => Link::down(),

@@ -295,3 +295,36 @@ async fn a_message_that_the_client_cannot_read_does_not_stop_those_behind_it() {
         ack(&source, got).await.unwrap();
     }
 }
+
+/// Where one is under way at a time, everything behind waits for it: it is handed out, by another way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_header_that_is_no_text_stops_no_ordered_stream() {
+    let Some(url) = server("a_header_that_is_no_text_stops_no_ordered_stream") else { return };
+    for (header, kept) in [(&b"m\xfcller"[..], "bfxsbGVy"), (b"a\rb", "YQ1i")] {
+        let place = Place::at(url.clone()).await;
+        place.publish(&["first"]).await;
+        publish_raw(&place.url, &place.subject, header).await;
+        eventually("it is stored", async || place.stored().await == 2).await;
+        place.publish(&["last"]).await;
+        let source = place.source().ordered();
+        open(&source).await.unwrap();
+        let first = receive_all(&source, 1).await;
+        assert_eq!(texts(&first), ["first"]);
+        ack(&source, first).await.unwrap();
+        let unread = receive_all(&source, 1).await;
+        assert_eq!((unread[0].message.kind.as_str(), texts(&unread)), (place.subject.as_str(), vec![String::new()]));
+        assert_eq!(unread[0].message.headers.get("x;base64"), Some(kept));
+        assert!(unread[0].is_uncounted);
+        let coordinate = unread[0].coordinate.clone().unwrap();
+        assert!(coordinate.as_str().starts_with(&format!("{}/2@", place.stream)), "{coordinate:?}");
+        // Given back, it comes again, and before what is behind it.
+        Source::<MemoryStore>::release(&source, unread, Release::default()).await.unwrap();
+        let unread = receive_all(&source, 1).await;
+        assert_eq!(unread[0].coordinate, Some(coordinate));
+        ack(&source, unread).await.unwrap();
+        let last = receive_all(&source, 1).await;
+        assert_eq!(texts(&last), ["last"]);
+        ack(&source, last).await.unwrap();
+        assert_eq!(place.pending().await, 0);
+    }
+}
