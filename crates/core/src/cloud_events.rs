@@ -13,6 +13,7 @@
 //! and fingerprint of the message with them.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -160,7 +161,15 @@ impl Spelling {
 pub fn text_of(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.into(),
-        Err(_) => bytes.iter().fold("hex:".to_owned(), |text, byte| format!("{text}{byte:02x}")).into(),
+        Err(_) => {
+            let mut text = String::with_capacity("hex:".len() + 2 * bytes.len());
+            text.push_str("hex:");
+            for byte in bytes {
+                // Into a text, which takes whatever fits into memory.
+                let _ = write!(text, "{byte:02x}");
+            }
+            text.into()
+        }
     }
 }
 

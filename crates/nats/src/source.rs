@@ -147,12 +147,13 @@ impl JetStreamSource {
     }
 
     /// After a connection that was lost over the only delivery under way: that one, if the client library cannot read it.
+    /// Asked once for each loss, whatever the answer: a message that can be read comes again by itself, but only to a source
+    /// that fetches.
     async fn unstick(&self, open: &Open) -> Result<Option<Delivery<JetStreamReceipt>>, Trouble> {
-        if !self.may_be_stuck.load(Relaxed) || !open.link.is_up() {
+        if !open.link.is_up() || !self.may_be_stuck.swap(false, Relaxed) {
             return Ok(None);
         }
         let found = stuck::find(open).await?;
-        self.may_be_stuck.store(false, Relaxed);
         if let Some(delivery) = &found {
             self.tell_stuck(delivery);
         }

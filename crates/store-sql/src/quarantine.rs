@@ -248,19 +248,18 @@ async fn owners(
 ) -> Result<Vec<Vec<ConsumerId>>, StoreError> {
     let keys: Vec<Key> = rows.iter().map(|row| row.key.clone()).collect();
     let found = find_all(db, queries, consumer, &keys).await?;
-    let in_both: Vec<i64> = (rows.iter().zip(&found))
-        .filter(|(_, (own, shared))| own.is_some() && shared.is_some())
-        .map(|(row, _)| row.row)
-        .collect();
-    let mut elsewhere = HashSet::new();
-    if !in_both.is_empty() {
-        // Beside one of its own, a shared record may be that of another consumer's row.
-        let asked = ids(Call::new("read records", &queries.elsewhere), &in_both);
-        elsewhere = asked.fetch(db).await?.into_iter().map(|mut row| row.int()).collect::<Result<HashSet<i64>, _>>()?;
+    let shared: Vec<i64> =
+        rows.iter().zip(&found).filter(|(_, (_, shared))| shared.is_some()).map(|(row, _)| row.row).collect();
+    let mut elsewhere: HashMap<i64, i64> = HashMap::new();
+    if !shared.is_empty() {
+        let asked = ids(Call::new("read records", &queries.elsewhere), &shared).fetch(db).await?;
+        let asked = asked.into_iter().map(|mut row| Ok((row.int()?, row.int()?)));
+        elsewhere = asked.collect::<Result<_, StoreError>>()?;
     }
     let owners = |(row, (own, shared)): (&Locked, (Option<Found>, Option<Found>))| {
-        let shared = shared.filter(|_| !elsewhere.contains(&row.row));
-        let all = own.into_iter().chain(shared);
+        // Beside one of its own, a shared record may be that of another consumer's row; it is, where this one shares nothing.
+        let is_ours = elsewhere.get(&row.row).is_none_or(|never_shares| *never_shares == 0 && own.is_none());
+        let all = own.into_iter().chain(shared.filter(|_| is_ours));
         all.filter(|(_, said)| said.is_of_parked(row.fingerprint, row.owns_record)).map(|(owner, _)| owner).collect()
     };
     Ok(rows.iter().zip(found).map(owners).collect())

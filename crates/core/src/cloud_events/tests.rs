@@ -151,6 +151,14 @@ fn what_tells_messages_apart_does_so_though_it_is_no_text() {
     assert_eq!(text_of("m\u{fc}ller".as_bytes()), "m\u{fc}ller");
 }
 
+/// A header may be as large as a message. Each byte is written once.
+#[test]
+fn a_megabyte_that_is_no_text_is_read_at_once() {
+    let large = vec![0xff; 4 << 20];
+    let read = Spelling::KAFKA.read([("ce_partitionkey", &large[..])], Bytes::new(), "t", Timestamp::UNIX_EPOCH);
+    assert_eq!(read.order_key.map(|key| key.len()), Some(4 + (8 << 20)));
+}
+
 #[test]
 fn an_id_for_those_who_speak_no_cloud_events_is_read() {
     let back = Spelling::AMQP.read([("oncebox-id", &b"a-1"[..])], Bytes::new(), "t", Timestamp::UNIX_EPOCH);

@@ -99,15 +99,15 @@ async fn keep<Tx: Consumers>(
     Ok(decided)
 }
 
-/// A bridge between scopes that is over. From now on the former records are asked about nothing, their horizon included. So
-/// the records of now have to say themselves of what was made before the former deployment was last seen that it may have
-/// been handled there and forgotten.
+/// A bridge from shared records to the consumer's own that is over. From now on the shared records are asked about nothing, their
+/// horizon included. So its own have to say of what was made before the former deployment was last seen that it may have
+/// been handled there and forgotten. The other way round the consumer still asks its own horizon; that of the shared records
+/// is for the others too, whose messages may be older.
 fn left_behind(known: &Known, records: (ConsumerId, ConsumerId)) -> Option<(ConsumerId, Timestamp)> {
     let kept = known.binding.as_ref()?;
     let before = kept.was.as_ref().filter(|_| kept.bridges(known.horizon).is_none())?;
-    let now = place(&kept.scheme, records);
     let at = Timestamp::from_microsecond(before.seen_at).ok()?;
-    (now != place(&before.scheme, records)).then_some((now, at))
+    (before.scheme.is_global() && !kept.scheme.is_global()).then_some((records.0, at))
 }
 
 /// In which records a scheme keeps its keys.

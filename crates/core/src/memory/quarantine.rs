@@ -9,6 +9,7 @@ use super::operations::withdraw;
 use super::parked::{Row, set_row, take};
 use super::store::MemoryTx;
 use crate::error::StoreError;
+use crate::identity::Binding;
 use crate::key::Key;
 use crate::outcome::{Outcome, OutcomeKind};
 use crate::parked::{Cause, LeasedPark, Park, ParkReceipt, Waits};
@@ -71,8 +72,8 @@ fn find_parked(state: &State, park: &Park) -> Vec<(ConsumerId, Record)> {
     let has_own = state.inbox.contains_key(&(park.consumer, park.key.clone()));
     let of_parked = records(state, park).filter(|(owner, record)| {
         let said = remembered(park.consumer, (*owner, record));
-        let is_elsewhere = said.is_shared && has_own && is_parked_elsewhere(state, park);
-        said.is_of_parked(park.fingerprint, park.owns_record) && !is_elsewhere
+        let is_elsewhere = has_own && is_parked_elsewhere(state, park) || !may_share(state, park.consumer);
+        said.is_of_parked(park.fingerprint, park.owns_record) && !(said.is_shared && is_elsewhere)
     });
     of_parked.map(|(owner, record)| (owner, record.clone())).collect()
 }
@@ -82,6 +83,14 @@ fn records<'s>(state: &'s State, park: &Park) -> impl Iterator<Item = (ConsumerI
     let shared = state.consumers.get("*").copied().filter(|shared| *shared != park.consumer);
     let owners = [Some(park.consumer), shared].into_iter().flatten();
     owners.filter_map(|owner| Some((owner, state.inbox.get(&(owner, park.key.clone()))?)))
+}
+
+/// Whether shared records may be of a consumer's rows: not if it is bound to keys that it shares with nobody, and was before.
+fn may_share(state: &State, consumer: ConsumerId) -> bool {
+    let is_global = |binding: &Binding| {
+        binding.scheme.is_global() || binding.was.as_ref().is_some_and(|before| before.scheme.is_global())
+    };
+    state.bindings.get(&consumer).is_none_or(is_global)
 }
 
 /// Whether another consumer has parked the same message.
@@ -97,7 +106,8 @@ pub(super) fn settle(db: &mut MemoryDb, id: i64, now: Timestamp) {
     let state = db.state();
     let is_ours = |(owner, record): &(ConsumerId, &Record)| {
         let is_parked = record.outcome.kind() == OutcomeKind::Parked && record.fingerprint == park.fingerprint;
-        is_parked && (*owner == park.consumer || !is_parked_elsewhere(state, &park))
+        let is_shared_ours = || may_share(state, park.consumer) && !is_parked_elsewhere(state, &park);
+        is_parked && (*owner == park.consumer || is_shared_ours())
     };
     let found: Vec<_> = records(state, &park).filter(is_ours).map(|(owner, record)| (owner, record.clone())).collect();
     for (owner, record) in found {

@@ -5,8 +5,7 @@
 //! duplicate, and no person has to look. Of every message with a business key: whether that one is; a producer that sends
 //! the same intent again makes a young message of it, which nothing else tells from a new one.
 //!
-//! The business key of before counts as well, for as long as the configuration names it: also once the change is complete, because
-//! the archive keeps what the records have forgotten. The first key of before does not: other messages may
+//! While a change is bridged, the business key of before counts as well. The first key of before does not: other messages may
 //! have had it, which is perhaps why it was changed, and the archive knows no fingerprints to tell them apart. What is
 //! too old then waits for a person.
 //!
@@ -63,7 +62,7 @@ pub(super) async fn find<S: ConsumerStore, Src: Source<S>>(
         }
         claims.business.iter().for_each(|business| ask(business, Kind::Business));
         let was = claims.was.iter().filter(|former| former.is_business && !former.is_broader);
-        was.map(|former| &former.request).chain(&claims.archived).for_each(|was| ask(was, Kind::Business));
+        was.for_each(|former| ask(&former.request, Kind::Business));
     }
     let mut known: Vec<(usize, Kind)> = Vec::new();
     let consumers: BTreeSet<ConsumerId> = keys.iter().map(|(consumer, _)| *consumer).collect();

@@ -158,7 +158,6 @@ mod tests {
             first: request(Key::id(id).unwrap()),
             business: business.map(|key| request(Key::parts([&b"business"[..], key.as_bytes()]).unwrap())),
             was: Vec::new(),
-            archived: None,
             first_is_id: true,
         }
     }

@@ -78,9 +78,6 @@ impl<S: HorizonStore> Setup<S> {
             Bridge::Was => self.identity.before(),
             Bridge::Legacy => self.identity.legacy(),
         };
-        // The archive keeps keys for good, so a change does not end for it while the configuration tells what was before.
-        let is_asked = self.archive.is_some() && bridge != Bridge::Was;
-        self.identity.archived = if is_asked { self.identity.before() } else { None };
     }
 
     /// Binds its name to the way it tells messages apart; everything that is made of it then claims what it must.

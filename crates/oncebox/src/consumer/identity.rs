@@ -23,9 +23,6 @@ pub(super) struct Identity {
     pub(super) was: Was,
     /// How keys were made before, while they are claimed as well. Known once the name is bound.
     pub(super) bridge: Option<Before>,
-    /// How business keys were made before, as far as it is said, while they are claimed no more: the archive is asked about
-    /// them still.
-    pub(super) archived: Option<Before>,
     /// Looks while it runs whether its name is still bound to this.
     pub(super) watch: Option<Arc<Watch>>,
 }
@@ -121,8 +118,6 @@ pub(super) struct Claims {
     pub(super) business: Option<ClaimRequest>,
     /// What was claimed for it in the way of before, while a change is bridged. None of them is one of the others.
     pub(super) was: Vec<Former>,
-    /// Its business key in the way of before, once the change is complete. Nothing claims it, but the archive may know it.
-    pub(super) archived: Option<ClaimRequest>,
     /// Whether the first key is the message's own id.
     pub(super) first_is_id: bool,
 }
@@ -242,14 +237,7 @@ impl Identity {
                 Some(request(key, id_hash(message)))
             }
         };
-        let mut claims = Claims { first, business, was: Vec::new(), archived: None, first_is_id };
-        if let Some(before) = &self.archived {
-            let mut former = before.requests(records, message, coordinate, &claims.first);
-            let business = former.find(|former| former.is_business && !former.is_broader).map(|former| former.request);
-            claims.archived = business.filter(|request| {
-                claims.business.as_ref().is_none_or(|now| (now.consumer, &now.key) != (request.consumer, &request.key))
-            });
-        }
+        let mut claims = Claims { first, business, was: Vec::new(), first_is_id };
         if let Some(before) = &self.bridge {
             for former in before.requests(records, message, coordinate, &claims.first.clone()) {
                 let request = &former.request;

@@ -26,7 +26,9 @@ pub(super) async fn find<S: ConsumerStore, Src: Source<S>>(
     let old: Vec<(usize, &Claims)> = old.filter_map(|place| Some((place, in_question(&works[place])?))).collect();
     // They are all in the records of one consumer, its own or those that consumers share; of both while another scope is bridged.
     let Some((_, claims)) = old.first() else { return Ok(Vec::new()) };
-    let consumers: BTreeSet<ConsumerId> = claims.all().map(|claim| claim.consumer).collect();
+    let mut consumers: BTreeSet<ConsumerId> = claims.all().map(|claim| claim.consumer).collect();
+    // A consumer that shares its records now may have had its own before, and forgotten what they said.
+    consumers.insert(engine.records.own);
     if planted::is("horizon-ignored") {
         return Ok(Vec::new());
     }

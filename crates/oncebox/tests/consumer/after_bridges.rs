@@ -105,27 +105,3 @@ pub(crate) async fn a_checkpoint_ends_no_bridge<F: EngineFixture>(setup: Setup<F
     let seen = run_dry(bridged(), &source).await;
     assert_eq!(effects(&setup).await, ["a", "b"], "{seen:?} {:?}", binding(&setup).await);
 }
-
-/// The archive is asked for good, also for the intents of before.
-pub(crate) async fn an_archived_intent_is_known_after_its_bridge<F: EngineFixture>(setup: Setup<F>) {
-    let source = MemorySource::new();
-    let one = || named(&setup, &source).ask_archive().on("noted", write::<F>);
-    let was = || template("pay:{text}");
-    let after = || one().business_key(template("payment:{text}")).business_key_was(Some(was()));
-    source.send(note("1", "a"));
-    run_dry(one().business_key(was()), &source).await;
-    source.send(note("x", "x"));
-    run_dry(after(), &source).await;
-    let name = ConsumerName::new("c").unwrap();
-    forget_of(&setup, &name, |consumer, before| Expiry::first(consumer, before, 10).archiving()).await;
-    let young = |id| {
-        let mut message = note(id, "a");
-        message.time = setup.clock.now();
-        message
-    };
-    // The old deployment knows it still.
-    source.send(young("3"));
-    let seen = run_dry(after(), &source).await;
-    assert_eq!(binding(&setup).await.was, None, "the bridge is over");
-    assert_eq!(effects(&setup).await, ["a", "x"], "{seen:?}");
-}

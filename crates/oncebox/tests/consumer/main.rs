@@ -200,7 +200,6 @@ on_every_store! {
     deployments::a_key_is_used_again_after_the_old_deployment_applied_its_row,
     deployments::what_the_old_deployment_applied_has_no_parked_record,
     bridges::an_edit_under_a_key_of_two_scopes_is_applied,
-    after_bridges::an_archived_intent_is_known_after_its_bridge,
     versions::what_leaves_its_order_key_wakes_the_next,
     failures::what_another_store_says_harms_one_message,
     own_record::a_copy_of_what_was_handled_is_not_parked_for_its_type,

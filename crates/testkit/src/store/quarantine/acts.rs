@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use oncebox_core::horizon::Consumers;
+use oncebox_core::identity::{Binding, Scheme};
 use oncebox_core::parked::{Park, Parking, Waits};
 use oncebox_core::quarantine::{ParkedState, Quarantine, QuarantineStore};
 use oncebox_core::{Claim, ConsumerName, Inbox, Outcome, OutcomeKind, Store, StoreErrorKind, Transaction};
@@ -92,6 +94,39 @@ pub async fn a_discarded_message_is_rejected_in_both_scopes<F: StoreFixture<Stor
         let said = look(store, &request(consumer, text)).await;
         let Claim::Duplicate(earlier) = said else { panic!("a duplicate would run: {said:?}") };
         assert_eq!(earlier.outcome.kind(), expected, "{text}");
+    }
+}
+
+/// A consumer that shares its keys with nobody leaves shared records alone: whoever parked one may have its row under another
+/// key, while a change of key is bridged.
+pub async fn a_shared_record_is_nothing_to_a_consumer_with_keys_of_its_own<F: StoreFixture<Store: QuarantineStore>>(
+    setup: Setup<F>,
+) {
+    let store = &setup.store;
+    let (here, there) = (consumer(store, "invoices").await, consumer(store, "letters").await);
+    let shared = store.consumer(&ConsumerName::global()).await.expect("shared records have an id");
+    let ids = park(store, &[dead(here, "a"), dead(here, "b"), dead(there, "under another key")]).await;
+    let mut tx = begin(store).await;
+    let binding = Binding { scheme: Scheme::own_keys(), was: None };
+    tx.set_binding(here, &binding).await.expect("a name can be bound");
+    for text in ["a", "b"] {
+        let request = request(shared, text);
+        assert_eq!(claim(&mut tx, &request).await, Claim::Fresh);
+        tx.record(&[(shared, request.key, Outcome::of(OutcomeKind::Parked))])
+            .await
+            .expect("a claimed key can be recorded");
+    }
+    commit(tx).await;
+    assert_eq!(discard(store, &ids[..1]).await, [true]);
+    assert_eq!(revive(store, &ids[1..2], None).await, [true]);
+    let leased = lease(store, here).await;
+    let mut tx = begin(store).await;
+    assert_eq!(tx.reclaim(&[(here, key("b"))]).await.expect("its own record can be reclaimed"), [true]);
+    tx.end_parked(&[leased[0].receipt]).await.expect("a row that is done can be ended");
+    commit(tx).await;
+    for text in ["a", "b"] {
+        let Claim::Duplicate(earlier) = look(store, &request(shared, text)).await else { panic!("{text} would run") };
+        assert!(earlier.is_parked(), "{text}: {:?}", earlier.outcome);
     }
 }
 

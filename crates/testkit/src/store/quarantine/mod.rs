@@ -43,6 +43,7 @@ macro_rules! quarantine_suite {
             a_discarded_conflict_leaves_the_record,
             a_discarded_row_takes_along_a_record_that_came_later,
             a_discarded_message_is_rejected_in_both_scopes,
+            a_shared_record_is_nothing_to_a_consumer_with_keys_of_its_own,
             what_is_parked_again_during_a_discard_has_a_row,
             a_discard_that_rolled_back_never_was,
             a_discard_fences_off_whoever_leased_the_row,

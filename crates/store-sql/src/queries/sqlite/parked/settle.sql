@@ -1,6 +1,6 @@
 -- Turns what still says that rows are parked, which are about to be ended, into claims, as if they were made now. Another
 -- deployment wrote it, whose keys or scope the one that ends the rows does not know. Of their consumer's own records, and of
--- the shared ones where no other consumer has parked the same message (primary keys; index oncebox_parked_once).
+-- the shared ones where it shares its keys, or did, and no other consumer has parked the same message (primary keys; index oncebox_parked_once).
 update oncebox_inbox
 set outcome = 0, result = null, processed_at = cast(unixepoch('subsec') * 1000000 as integer)
 from (
@@ -9,7 +9,11 @@ from (
     cross join oncebox_inbox as inbox on inbox.consumer in (parked.consumer, 0) and inbox.key = parked.key
     where parked.id in (select value ->> 0 from json_each($1)) and inbox.outcome = 4
         and inbox.fingerprint = parked.fingerprint and inbox.scheme = parked.scheme
-        and (inbox.consumer = parked.consumer or not exists (
+        and (inbox.consumer = parked.consumer or exists (
+            select 1 from oncebox_consumers as consumers
+            where consumers.id = parked.consumer
+                and (consumers.identity is null or consumers.identity like '%"scope":"global"%')
+        ) and not exists (
             select 1 from oncebox_consumers as consumers
             cross join oncebox_parked as other on other.consumer = consumers.id and other.key = parked.key
             where other.consumer <> parked.consumer and other.fingerprint = parked.fingerprint
