@@ -74,8 +74,9 @@ pub trait Parking {
     /// Removes rows that are done. Fails with `Fenced` if any has a new owner, and with `Refused` if this transaction found
     /// a record under a row's key that says parked and did not [reclaim](crate::store::Inbox::reclaim) it: that record is
     /// of this very row, which has not happened. After either nothing may commit. What else says under a row's key that it is
-    /// parked, in its consumer's own records or the shared ones, counts as applied from now on: another deployment wrote that,
-    /// by a scheme that the caller does not know.
+    /// parked counts as applied from now on: another deployment wrote that, by a scheme that the caller does not know. That is
+    /// so of its consumer's own records, and of the shared ones if the consumer shares its keys, or did, and no other consumer
+    /// has parked the same message.
     fn end_parked(&mut self, rows: &[ParkReceipt]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Puts rows back after they were tried, with what is known now. A row whose consumer has a record that says that this

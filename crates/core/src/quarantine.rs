@@ -76,9 +76,9 @@ pub trait Quarantine {
         note: Option<&str>,
     ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
 
-    /// Removes rows for good, whatever they wait for. The records of each, its consumer's own and a shared one, are no longer
-    /// parked and say [`Rejected`](OutcomeKind::Rejected) with this reason, so that a redelivery is answered and not run. Answers for
-    /// each whether it was removed; `false`: it is gone, or somebody holds it at this moment. A runner that leased it
+    /// Removes rows for good, whatever they wait for. The records of each, its consumer's own and a shared one if the consumer
+    /// shares its keys, or did, are no longer parked and say [`Rejected`](OutcomeKind::Rejected) with this reason, so that a
+    /// redelivery is answered and not run. Answers for each whether it was removed; `false`: it is gone, or somebody holds it at this moment. A runner that leased it
     /// before finds the record changed, or its receipt fenced.
     fn discard(&mut self, rows: &[i64], reason: &str) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
 
