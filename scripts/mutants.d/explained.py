@@ -25,7 +25,6 @@ class Explained:
                 names.append(line.strip())
         if names:
             raise SystemExit(f"{path}: no sentence explains {names[0]!r}")
-        self.used = set()
 
     def add(self, names, sentence):
         for name in names:
@@ -34,12 +33,15 @@ class Explained:
             self.entries.append((name, re.compile(pattern), sentence))
 
     def why(self, key):
-        for name, pattern, sentence in self.entries:
+        for _, pattern, sentence in self.entries:
             if pattern.fullmatch(key):
-                self.used.add(name)
                 return sentence
         return None
 
-    def idle(self):
-        """Entries that explain nothing any more."""
-        return [name for name, _, _ in self.entries if name not in self.used]
+    def idle(self, keys):
+        """Entries about SQL that name none of these mutants."""
+        keys = list(keys)
+        return [
+            name for name, pattern, _ in self.entries
+            if not name.startswith("crates/") and not any(pattern.fullmatch(key) for key in keys)
+        ]

@@ -13,10 +13,12 @@ FOLDERS = ["crates/oncebox/src/consumer", "crates/oncebox/src/relay", "crates/co
 BINARIES = {
     "oncebox-core": ["lib"],
     "oncebox-testkit": ["memory"],
-    "oncebox": ["lib", "consumer"],
+    "oncebox": ["lib", "consumer", "counting", "queue_source", "retention", "server_trouble", "standby"],
     "oncebox-store-sql": [
-        "lib", "conformance", "behind", "counters", "errors", "hopeful_claims", "inbox", "insert_once", "layer0", "leases",
-        "migrations", "outbox", "transactions_postgres", "transactions_sqlite",
+        "lib", "conformance", "at_once_postgres", "audit", "behind", "counters", "errors", "fences", "hopeful_claims", "inbox",
+        "insert_once", "layer0", "leases", "migrations", "outbox", "outbox_apart", "parked_apart", "parked_depths",
+        "previous_version", "quarantine_apart", "queues_apart", "records_apart", "sessions_postgres", "trail", "trail_beyond",
+        "transactions_postgres", "transactions_sqlite",
     ],
     "oncebox-admin": ["operations"],
 }
