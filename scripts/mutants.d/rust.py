@@ -16,8 +16,8 @@ BINARIES = {
     "oncebox": ["lib", "consumer", "counting", "queue_source", "retention", "server_trouble", "standby"],
     "oncebox-store-sql": [
         "lib", "conformance", "at_once_postgres", "audit", "behind", "counters", "errors", "fences", "hopeful_claims", "inbox",
-        "insert_once", "layer0", "leases", "migrations", "outbox", "outbox_apart", "parked_apart", "parked_depths",
-        "previous_version", "quarantine_apart", "queues_apart", "records_apart", "sessions_postgres", "trail", "trail_beyond",
+        "insert_once", "layer0", "leases", "migrations", "outbox", "outbox_apart", "parked_apart", "parked_behind_postgres", "parked_depths",
+        "previous_version", "quarantine_apart", "queues_apart", "records_apart", "records_shared", "replays_apart", "sessions_postgres", "trail", "trail_beyond",
         "transactions_postgres", "transactions_sqlite",
     ],
     "oncebox-admin": ["operations"],

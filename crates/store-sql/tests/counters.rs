@@ -108,6 +108,31 @@ async fn processes_that_are_gone_are_added_up_once<S: CounterStore>(store: S, cl
     assert_eq!(counted.rows[0].tally.body.guarantee.as_deref(), Some("once"));
     assert_eq!(counted.rows[0].tally.body.in_hand, None);
     assert_eq!(counted.rows[0].seen_at.as_second(), ended_at.as_second(), "when the last of them was seen");
+    assert_eq!(fold(&store).await, 0, "the sum is no process that is gone");
+}
+
+async fn as_many_as_asked_are_added_up_at_a_time<S: CounterStore>(store: S, clock: Arc<ManualClock>) {
+    for label in ["a/1", "b/2", "c/3"] {
+        start(&store, &process(label), &[consumer("invoices", 1)]).await;
+    }
+    clock.advance(GONE_AFTER + Duration::from_secs(1));
+    assert_eq!([fold(&store).await, fold(&store).await, fold(&store).await], [2, 1, 0]);
+    assert_eq!(sum(&store, "invoices").await, (3, 1));
+}
+
+#[tokio::test]
+async fn as_many_as_asked_are_added_up_at_a_time_on_sqlite() {
+    let (place, clock) = (SqlitePlace::new(), Arc::new(ManualClock::new()));
+    as_many_as_asked_are_added_up_at_a_time(place.open_with(Arc::clone(&clock)).await, clock).await;
+}
+
+#[tokio::test]
+async fn as_many_as_asked_are_added_up_at_a_time_on_postgres() {
+    let Some(place) = PostgresPlace::or_skip("counters::as_many_as_asked_are_added_up_at_a_time_on_postgres") else {
+        return;
+    };
+    let clock = Arc::new(ManualClock::new());
+    as_many_as_asked_are_added_up_at_a_time(place.open_with(Arc::clone(&clock)).await, clock).await;
 }
 
 #[tokio::test]

@@ -76,6 +76,15 @@ async fn a_store_is_opened_again_as_it_was() {
     assert!(store.schema_check().await.unwrap().is_current());
 }
 
+/// A service keeps the messages beside its own tables.
+#[tokio::test]
+async fn a_file_with_tables_of_its_own_becomes_a_store() {
+    let place = SqlitePlace::new();
+    place.run("create table payments (id integer primary key, name text, value text)").await;
+    let store = place.open().await;
+    assert!(store.schema_check().await.unwrap().is_current());
+}
+
 #[tokio::test]
 async fn a_check_makes_nothing() {
     let place = SqlitePlace::new();

@@ -46,6 +46,7 @@ macro_rules! on_both_stores {
 }
 
 on_both_stores! {
+    a_gap_is_not_noted_as_waiting_behind_a_row,
     an_extension_is_for_the_rows_that_were_named,
     a_release_is_for_the_rows_that_were_named,
     starts_are_forgotten_for_the_pairs_that_were_named,
@@ -332,6 +333,21 @@ async fn keys_with_one_hash_stay_apart_on_postgres() {
         place.run("update parked set order_hash = (select order_hash from parked where order_key = 'b'::bytea)").await;
     };
     keys_with_one_hash_stay_apart(&store, collide).await;
+}
+
+/// Whether its version has come is looked at when it is due, whatever else waits before it.
+async fn a_gap_is_not_noted_as_waiting_behind_a_row<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let ours = consumer(store, "invoices").await;
+    let rows = [
+        park(ours, Some("k"), "dead", Waits::Person),
+        park(ours, None, "free", NOW),
+        park(ours, Some("k"), "a gap", Waits::Gap(Duration::ZERO)),
+    ];
+    add(store, &rows).await;
+    // The second lease finds it among those that are due, and is full.
+    assert_eq!(texts(&lease(store, ours, 1).await), ["free"]);
+    assert_eq!(texts(&lease(store, ours, 1).await), ["a gap"]);
 }
 
 /// What both dialects do after `age` has made all records old.

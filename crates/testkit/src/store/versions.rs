@@ -149,6 +149,9 @@ pub async fn versions_belong_to_one_aggregate_of_one_consumer<F: StoreFixture<St
     let expected: Vec<Option<u64>> = versions.iter().map(|(_, version)| Some(*version)).collect();
     assert_eq!(look(store, billing, &aggregates).await, expected);
     assert!(look(store, shipping, &aggregates).await.iter().all(Option::is_none));
+    let others: Vec<(Key, u64)> = aggregates.iter().cloned().zip(1000..).collect();
+    advance(store, shipping, &others).await;
+    assert_eq!(look(store, billing, &aggregates).await, expected, "another consumer has come further");
 }
 
 /// Locks one aggregate in a task of its own, and answers what it found.
