@@ -76,12 +76,12 @@ pub trait Parking {
     /// of this very row, which has not happened. After either nothing may commit. What else says under a row's key that it is
     /// parked counts as applied from now on: another deployment wrote that, by a scheme that the caller does not know. That is
     /// so of its consumer's own records, and of the shared ones if the consumer shares its keys, or did, and no other consumer
-    /// has parked the same message.
+    /// of which that is true has parked the same message.
     fn end_parked(&mut self, rows: &[ParkReceipt]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Puts rows back after they were tried, with what is known now. A row whose consumer has a record that says that this
     /// message is parked owns that from now on. Fails with `Fenced` if any has a new owner.
-    fn put_back(&mut self, rows: &[(ParkReceipt, Verdict)]) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn put_back(&mut self, rows: &[PutBack]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Gives rows back untried, due at once (or after `delay`), without a verdict. Rows with a new owner are left
     /// alone.
@@ -158,6 +158,31 @@ pub struct Park {
     pub order_key: Option<String>,
     /// Why it is set aside.
     pub verdict: Verdict,
+}
+
+/// A row to put back after it was tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PutBack {
+    /// The row, in hand.
+    pub receipt: ParkReceipt,
+    /// What is known of it now.
+    pub verdict: Verdict,
+    /// What it waits under. Heeded where it begins to wait for a missing version, which wakes it by its aggregate, and
+    /// where it waited for one before; all other rows keep the order key that they were parked under.
+    pub order_key: Option<String>,
+}
+
+impl PutBack {
+    /// One that has nothing to do with versions.
+    pub fn new(receipt: ParkReceipt, verdict: Verdict) -> Self {
+        Self { receipt, verdict, order_key: None }
+    }
+
+    /// What it waits under, if it waits for a missing version or did.
+    #[must_use]
+    pub fn under(self, order_key: Option<String>) -> Self {
+        Self { order_key, ..self }
+    }
 }
 
 /// What is known of a message's failure, and what happens next.

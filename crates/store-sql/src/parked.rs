@@ -8,7 +8,9 @@ use oncebox_core::error::{StoreError, StoreErrorKind};
 use oncebox_core::failure::Class;
 use oncebox_core::fingerprint::Fingerprint;
 use oncebox_core::key::Key;
-use oncebox_core::parked::{LeasedPark, Park, ParkLease, ParkReceipt, Parking, Verdict, Waiting, still_parked};
+use oncebox_core::parked::{
+    LeasedPark, Park, ParkLease, ParkReceipt, Parking, PutBack, Verdict, Waiting, Waits, still_parked,
+};
 use oncebox_core::planted;
 use oncebox_core::store::ConsumerId;
 use oncebox_core::time::Timestamp;
@@ -98,7 +100,7 @@ impl<D: Dialect> Parking for SqlTx<D> {
         .await
     }
 
-    async fn put_back(&mut self, rows: &[(ParkReceipt, Verdict)]) -> Result<(), StoreError> {
+    async fn put_back(&mut self, rows: &[PutBack]) -> Result<(), StoreError> {
         if rows.is_empty() {
             return Ok(());
         }
@@ -332,17 +334,26 @@ async fn put_back(
     db: &mut impl Connection,
     queries: &ParkedQueries,
     now: Option<i64>,
-    rows: &[(ParkReceipt, Verdict)],
+    rows: &[PutBack],
 ) -> Result<(), StoreError> {
     let attempted = "put back parked messages";
-    let words: Vec<Words> = rows.iter().map(|(_, verdict)| Words::of(verdict)).collect();
+    // What waits for a version holds nobody up, and leaves the order key that it had.
+    let leave = rows.iter().filter(|row| matches!(row.verdict.waits, Waits::Gap(_) | Waits::Missing));
+    let leave: Vec<i64> = leave.map(|row| row.receipt.row).collect();
+    let left = match leave.as_slice() {
+        [] => Vec::new(),
+        leave => Call::new(attempted, &queries.places).column(leave.iter().copied().map(Some)).fetch(db).await?,
+    };
+    let words: Vec<Words> = rows.iter().map(|row| Words::of(&row.verdict)).collect();
     let call = Call::new(attempted, &queries.put_back)
         .value(now)
-        .column(rows.iter().map(|(receipt, _)| Some(receipt.row)))
-        .column(rows.iter().map(|(receipt, _)| Some(receipt.fence)));
-    let changed = verdicts(call, rows.iter().map(|(_, verdict)| verdict), &words).fetch(db).await?;
-    let changed = turns::wake(db, queries, attempted, changed).await?;
-    fence(attempted, changed, rows.len())
+        .column(rows.iter().map(|row| Some(row.receipt.row)))
+        .column(rows.iter().map(|row| Some(row.receipt.fence)));
+    let call = verdicts(call, rows.iter().map(|row| &row.verdict), &words)
+        .column(rows.iter().map(|row| row.order_key.as_deref().map(order_hash)))
+        .column(rows.iter().map(|row| row.order_key.as_deref().map(str::as_bytes)));
+    fence(attempted, call.execute(db).await?, rows.len())?;
+    turns::wake(db, queries, attempted, left).await.map(drop)
 }
 
 /// Makes rows that are still ours due after this long, by `query`. The others are left alone.

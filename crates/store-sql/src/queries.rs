@@ -109,6 +109,7 @@ pub(crate) struct ParkedQueries {
     pub(crate) release: Query,
     pub(crate) settle: Query,
     pub(crate) end: Query,
+    pub(crate) places: Query,
     pub(crate) put_back: Query,
     pub(crate) note_start: Query,
     pub(crate) note_wait: Query,

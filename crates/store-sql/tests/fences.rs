@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{PostgresPlace, SqlitePlace, begin, commit, consumer, fingerprint};
-use oncebox_core::parked::{Cause, Park, ParkLease, ParkReceipt, ParkStore, Parking, Verdict, Waits};
+use oncebox_core::parked::{Cause, Park, ParkLease, ParkReceipt, ParkStore, Parking, PutBack, Verdict, Waits};
 use oncebox_core::{Class, ConsumerId, Key, Message};
 
 fn verdict() -> Verdict {
@@ -50,7 +50,7 @@ async fn the_last_fence_is_followed_by_another<S: ParkStore>(store: S, set: impl
             let ours = lease(&store, billing).await;
             let mut tx = begin(&store).await;
             if gives_back {
-                tx.put_back(&[(ours, verdict())]).await.unwrap();
+                tx.put_back(&[PutBack::new(ours, verdict())]).await.unwrap();
             } else {
                 tx.release_parked(&[ours], Duration::ZERO).await.unwrap();
             }

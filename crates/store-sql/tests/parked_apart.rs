@@ -12,7 +12,7 @@ use common::fixtures::{PostgresFixture, SqliteFixture};
 use common::{PostgresPlace, SqlitePlace, begin, claim, commit, consumer, fingerprint, request};
 use oncebox_core::horizon::Consumers;
 use oncebox_core::parked::{
-    Cause, LeasedPark, Park, ParkLease, ParkReceipt, ParkStore, Parking, Verdict, Waiting, Waits,
+    Cause, LeasedPark, Park, ParkLease, ParkReceipt, ParkStore, Parking, PutBack, Verdict, Waiting, Waits,
 };
 use oncebox_core::{
     ClaimRequest, Class, ConsumerId, Fingerprint, Inbox, Key, Message, Outcome, OutcomeKind, Store, Timestamp,
@@ -193,7 +193,7 @@ async fn a_row_that_is_put_back_takes_the_record_of_its_content_alone<F: StoreFi
         claim(&mut tx, &ClaimRequest { consumer, key: key(text), fingerprint, id_hash: None }).await;
         tx.record(&[(consumer, key(text), Outcome::of(outcome))]).await.unwrap();
     }
-    let back: Vec<_> = leased.iter().map(|leased| (leased.receipt, verdict(NOW))).collect();
+    let back: Vec<_> = leased.iter().map(|leased| PutBack::new(leased.receipt, verdict(NOW))).collect();
     tx.put_back(&back).await.unwrap();
     commit(tx).await;
     for leased in lease(store, ours, 10).await {
@@ -348,6 +348,9 @@ async fn a_gap_is_not_noted_as_waiting_behind_a_row<F: StoreFixture<Store: ParkS
     // The second lease finds it among those that are due, and is full.
     assert_eq!(texts(&lease(store, ours, 1).await), ["free"]);
     assert_eq!(texts(&lease(store, ours, 1).await), ["a gap"]);
+    // Nothing would wake it, were it noted as waiting when the process that has it dies.
+    setup.advance(LEASE).await;
+    assert_eq!(texts(&lease(store, ours, 10).await), ["free", "a gap"]);
 }
 
 /// What both dialects do after `age` has made all records old.

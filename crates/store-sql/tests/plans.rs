@@ -56,6 +56,7 @@ const PLANS: &[(&str, &str)] = &[
     (include_str!("../src/queries/sqlite/parked/settle.sql"), "SEARCH inbox USING PRIMARY KEY (consumer=? AND key=?)"),
     (include_str!("../src/queries/sqlite/parked/settle.sql"), "oncebox_parked_once (consumer=? AND key=?"),
     (include_str!("../src/queries/sqlite/parked/end.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../src/queries/sqlite/parked/places.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/parked/put_back.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/parked/release.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../src/queries/sqlite/parked/extend.sql"), "USING INTEGER PRIMARY KEY (rowid=?)"),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::fixtures::{PostgresFixture, SqliteFixture};
 use common::{begin, claim, commit, consumer, fingerprint, request};
-use oncebox_core::parked::{Cause, Park, ParkLease, Parking, Verdict, Waits};
+use oncebox_core::parked::{Cause, Park, ParkLease, Parking, PutBack, Verdict, Waits};
 use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore, Remembered, Superseded};
 use oncebox_core::{
     ClaimRequest, Class, Clock, ConsumerId, Fingerprint, Inbox, Key, Message, MessageId, Outcome, OutcomeKind,
@@ -278,7 +278,7 @@ async fn a_new_verdict_is_told_with_its_time<F: StoreFixture<Store: QuarantineSt
     let class = Some(Class::Transient);
     let cause = Cause::new(class, "noted", "another");
     let verdict = Verdict { waits: Waits::Person, class, cause: cause.clone(), reason: "why".to_owned(), attempts: 9 };
-    tx.put_back(&[(leased[0].receipt, verdict)]).await.unwrap();
+    tx.put_back(&[PutBack::new(leased[0].receipt, verdict)]).await.unwrap();
     commit(tx).await;
     let mut tx = begin(store).await;
     let row = tx.parked(rows[0].row).await.unwrap().unwrap();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::fixtures::{PostgresFixture, SqliteFixture};
 use common::{begin, claim, commit, consumer, fingerprint};
-use oncebox_core::parked::{Cause, Park, ParkLease, Parking, Verdict, Waits};
+use oncebox_core::parked::{Cause, Park, ParkLease, Parking, PutBack, Verdict, Waits};
 use oncebox_core::quarantine::{Quarantine, QuarantineStore, Superseded};
 use oncebox_core::replay::{Hold, OnTheirWay, ReplayId, ReplaySpec, Replays};
 use oncebox_core::{ClaimRequest, Class, Clock, ConsumerId, Inbox, Key, Message, Outcome, OutcomeKind, Transaction};
@@ -43,6 +43,7 @@ macro_rules! on_both_stores {
 on_both_stores! {
     of_two_replays_that_are_held_one_is_let_go,
     a_revived_row_is_held_up_by_an_earlier_one_of_its_key_and_consumer,
+    a_revived_row_that_failed_is_not_held_up,
     a_saved_replay_says_when,
     an_edited_row_is_of_no_replay,
 }
@@ -115,7 +116,9 @@ async fn fail<S: QuarantineStore>(store: &S, consumer: ConsumerId) {
     let leased = tx.lease_parked(&ParkLease { consumer, max: 100, lease: LEASE }).await.unwrap();
     assert!(!leased.is_empty());
     let verdict = dead(consumer, None, "any").verdict;
-    tx.put_back(&leased.iter().map(|row| (row.receipt, verdict.clone())).collect::<Vec<_>>()).await.unwrap();
+    tx.put_back(&leased.iter().map(|row| PutBack::new(row.receipt, verdict.clone())).collect::<Vec<_>>())
+        .await
+        .unwrap();
     commit(tx).await;
 }
 
@@ -170,6 +173,19 @@ where
     tx.release_parked(&[leased[0].receipt], LEASE).await.unwrap();
     commit(tx).await;
     assert_eq!(on_their_way(store, ours, id).await, OnTheirWay { live: 2, held_up: 0, failed: 0 });
+}
+
+/// One that fails behind a gap stands behind a dead row once the gap is given up as well.
+async fn a_revived_row_that_failed_is_not_held_up<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let ours = consumer(store, "invoices").await;
+    let mut gap = dead(ours, Some("a"), "1");
+    gap.verdict.waits = Waits::Gap(Duration::ZERO);
+    let rows = add(store, &[gap, dead(ours, Some("a"), "2")]).await;
+    let id = create(store, ours).await;
+    revive(store, &rows[1..], id).await;
+    fail(store, ours).await;
+    assert_eq!(on_their_way(store, ours, id).await, OnTheirWay { live: 0, held_up: 0, failed: 1 });
 }
 
 /// Lists of replays show when something last happened.

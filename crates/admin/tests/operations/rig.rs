@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox_admin::{Actor, Admin, DriveOptions, Filter, Meant, ReplayOptions};
-use oncebox_core::parked::{Cause, LeasedPark, Park, ParkLease, Parking, Verdict, Waits};
+use oncebox_core::parked::{Cause, LeasedPark, Park, ParkLease, Parking, PutBack, Verdict, Waits};
 use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore};
 use oncebox_core::{
     Claim, ClaimRequest, Class, Clock, ConsumerId, ConsumerName, Ended, Fingerprinter, Inbox, Key, Message, MessageId,
@@ -155,7 +155,7 @@ pub(crate) async fn run_due<F: StoreFixture<Store: QuarantineStore>>(
     let mut tx = begin(store).await;
     let (broken, sound): (Vec<&LeasedPark>, Vec<&LeasedPark>) = leased.iter().partition(|one| fails(&one.message));
     let verdict = |one: &LeasedPark| dead(consumer, one.message.clone()).verdict;
-    let back: Vec<_> = broken.into_iter().map(|one| (one.receipt, verdict(one))).collect();
+    let back: Vec<_> = broken.into_iter().map(|one| PutBack::new(one.receipt, verdict(one))).collect();
     tx.put_back(&back).await.unwrap();
     let owners = sound.iter().filter(|one| one.owns_record).map(|one| dead(consumer, one.message.clone()).key);
     let keys: Vec<(ConsumerId, Key)> = owners.map(|key| (consumer, key)).collect();

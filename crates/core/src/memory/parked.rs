@@ -11,7 +11,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::fingerprint::Fingerprint;
 use crate::key::Key;
 use crate::outcome::OutcomeKind;
-use crate::parked::{LeasedPark, Park, ParkLease, ParkReceipt, Parking, Verdict, Waiting, Waits, still_parked};
+use crate::parked::{LeasedPark, Park, ParkLease, ParkReceipt, Parking, PutBack, Waiting, Waits, still_parked};
 use crate::planted;
 use crate::replay::ReplayId;
 use crate::store::ConsumerId;
@@ -296,15 +296,15 @@ impl Parking for MemoryTx {
         Ok(())
     }
 
-    async fn put_back(&mut self, rows: &[(ParkReceipt, Verdict)]) -> Result<(), StoreError> {
+    async fn put_back(&mut self, rows: &[PutBack]) -> Result<(), StoreError> {
         let attempted = "put back parked messages";
         let time = self.store().clock().now();
         let now = time.as_microsecond();
         let db = self.usable(attempted)?;
-        if rows.iter().any(|(receipt, _)| db.state().parked.in_hand(*receipt).is_none()) {
+        if rows.iter().any(|row| db.state().parked.in_hand(row.receipt).is_none()) {
             return Err(fenced(attempted));
         }
-        for (receipt, verdict) in rows {
+        for PutBack { receipt, verdict, order_key } in rows {
             let Some(mut row) = db.state().parked.in_hand(*receipt).cloned() else { return Err(fenced(attempted)) };
             let record = db.state().inbox.get(&(row.park.consumer, row.park.key.clone()));
             row.park.owns_record |= record.is_some_and(|record| {
@@ -313,7 +313,11 @@ impl Parking for MemoryTx {
             row.fence = receipt.given_back();
             row.due_at = due_at(now, verdict.waits);
             row.last_at = time;
+            let waited = !row.blocks();
             row.park.verdict = verdict.clone();
+            if waited || !row.blocks() {
+                row.park.order_key.clone_from(order_key);
+            }
             set_row(db, receipt.row, Some(row));
         }
         Ok(())

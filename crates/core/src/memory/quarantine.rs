@@ -93,10 +93,11 @@ fn may_share(state: &State, consumer: ConsumerId) -> bool {
     state.bindings.get(&consumer).is_none_or(is_global)
 }
 
-/// Whether another consumer has parked the same message.
+/// Whether another consumer whose rows shared records may be of has parked the same message.
 fn is_parked_elsewhere(state: &State, park: &Park) -> bool {
     let is_same = |other: &Park| other.key == park.key && other.fingerprint == park.fingerprint;
-    state.parked.rows.values().any(|row| is_same(&row.park) && row.park.consumer != park.consumer)
+    let others = state.parked.rows.values().map(|row| &row.park).filter(|other| other.consumer != park.consumer);
+    others.filter(|other| is_same(other)).any(|other| may_share(state, other.consumer))
 }
 
 /// Turns what still says that a row is parked into claims, as the row goes: a deployment with other keys, or another scope,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use oncebox_core::claim::ClaimRequest;
-use oncebox_core::parked::{Park, Parking, Verdict};
+use oncebox_core::parked::{Park, Parking, PutBack, Verdict};
 use oncebox_core::store::Inbox;
 use oncebox_core::{ConsumerStore, Outcome, OutcomeKind, Source, StoreError};
 
@@ -115,7 +115,10 @@ async fn put_aside<S: ConsumerStore, Src: Source<S>>(
             }
         }
         match works[place].delivery.parked {
-            Some(parked) => back.push((parked.receipt, verdict)),
+            Some(parked) => {
+                let order_key = parking::order_key(engine, &works[place], verdict.waits);
+                back.push(PutBack::new(parked.receipt, verdict).under(order_key));
+            }
             None => added.push((place, parking::claimed(engine, &works[place], verdict)?)),
         }
     }

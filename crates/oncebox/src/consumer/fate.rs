@@ -244,24 +244,28 @@ async fn reclaim<S: ConsumerStore, R>(
         let at = next;
         next += claims.all().count();
         let Some(parked) = &works[*place].delivery.parked else { continue };
-        let is_own = |at: usize| matches!(answers.get(at), Some(Claim::Duplicate(earlier)) if earlier.is_parked() && parked.fingerprint.agrees_with(earlier.fingerprint));
+        for answer in &mut answers[at..next] {
+            if let Claim::Duplicate(earlier) = answer
+                && !parked.fingerprint.agrees_with(earlier.fingerprint)
+            {
+                *answer = Claim::Conflict(Conflict { stored: earlier.fingerprint, offered: parked.fingerprint });
+            }
+        }
+        if let Some(Claim::Conflict(_)) = answers.get(at) {
+            continue;
+        }
+        let is_own = |at: usize| matches!(answers.get(at), Some(Claim::Duplicate(earlier)) if earlier.is_parked());
         let was_at = at + 1 + claims.business.iter().count();
         let was = claims.was.iter().map(|former| &former.request);
         let own = std::iter::once(&claims.first).zip(at..).chain(was.zip(was_at..));
         let own = own.filter(|(_, at)| is_own(*at)).map(|(claim, at)| (at, (claim.consumer, claim.key.clone())));
-        match answers.get(at) {
-            Some(Claim::Duplicate(earlier)) if !parked.fingerprint.agrees_with(earlier.fingerprint) => {
-                let (stored, offered) = (earlier.fingerprint, parked.fingerprint);
-                answers[at] = Claim::Conflict(Conflict { stored, offered });
-            }
-            _ if planted::is("parked-duplicate-of-itself") => {}
-            _ => {
-                let before = asked.len();
-                asked.extend(own);
-                if asked.len() > before {
-                    reclaimed.insert(*place);
-                }
-            }
+        if planted::is("parked-duplicate-of-itself") {
+            continue;
+        }
+        let before = asked.len();
+        asked.extend(own);
+        if asked.len() > before {
+            reclaimed.insert(*place);
         }
     }
     if asked.is_empty() {

@@ -10,7 +10,7 @@ use oncebox_core::ConsumerStore;
 use oncebox_core::claim::{Claim, ClaimRequest};
 use oncebox_core::crashpoint::crashpoint;
 use oncebox_core::fingerprint::Fingerprint;
-use oncebox_core::parked::{Park, Parking, Verdict, Waits};
+use oncebox_core::parked::{Park, Parking, PutBack, Verdict, Waits};
 use oncebox_core::store::{Ended, Inbox, Session, Transaction};
 use oncebox_core::{
     Content, Coordinate, Key, KeyError, KeyStrategy, Message, MessageId, Outcome, OutcomeKind, Source, Store,
@@ -95,7 +95,8 @@ async fn inside<S: ConsumerStore, Src: Source<S>>(
     verdict: Verdict,
 ) -> Result<bool, StoreError> {
     if let Some(parked) = work.delivery.parked {
-        return tx.put_back(&[(parked.receipt, verdict)]).await.map(|()| true);
+        let order_key = order_key(engine, work, verdict.waits);
+        return tx.put_back(&[PutBack::new(parked.receipt, verdict).under(order_key)]).await.map(|()| true);
     }
     if engine.by_offset && engine.source.done_in(tx, &[&**work.delivery.receipt()]).await?.contains(&true) {
         return Ok(false);
@@ -115,7 +116,7 @@ async fn inside<S: ConsumerStore, Src: Source<S>>(
             key: standing.key,
             fingerprint: standing.fingerprint,
             owns_record,
-            order_key: order_key(engine, work),
+            order_key: order_key(engine, work, verdict.waits),
             verdict,
         };
         is_new = tx.park(&[park]).await? != [false];
@@ -129,12 +130,17 @@ fn came_and_went<S: Store, R>(work: &Work<S, R>) -> StoreError {
     StoreError::new(StoreErrorKind::Contended, attempted, "its record came and went")
 }
 
-/// What later messages wait behind it by. What stored mode can't store waits apart: earlier messages of its key may
-/// still be in the table, and would wait behind it.
-fn order_key<S: ConsumerStore, Src: Source<S>>(
+/// What later messages wait behind it by; for what waits for a missing version, the aggregate, by which it is woken. What
+/// stored mode can't store waits apart: earlier messages of its key may still be in the table, and would wait behind it.
+pub(super) fn order_key<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     work: &Work<S, Src::Receipt>,
+    waits: Waits,
 ) -> Option<String> {
+    if let Waits::Gap(_) | Waits::Missing = waits {
+        let version = work.ready.as_ref().ok().and_then(|ready| ready.version.as_ref());
+        return version.map(|place| place.aggregate.clone());
+    }
     let key = work.order_key.as_deref().filter(|_| engine.order.is_kept() && engine.flow != Flow::Front);
     key.map(str::to_owned)
 }
@@ -145,13 +151,6 @@ pub(super) fn claimed<S: ConsumerStore, Src: Source<S>>(
     work: &Work<S, Src::Receipt>,
     verdict: Verdict,
 ) -> Result<Park, StoreError> {
-    // What waits for a missing version waits under its aggregate, by which it is woken.
-    let aggregate =
-        work.ready.as_ref().ok().and_then(|ready| ready.version.as_ref()).map(|place| place.aggregate.clone());
-    let order_key = match verdict.waits {
-        Waits::Gap(_) | Waits::Missing => aggregate,
-        _ => order_key(engine, work),
-    };
     let standing = Standing::of(engine, work)?;
     Ok(Park {
         consumer: engine.records.own,
@@ -159,7 +158,7 @@ pub(super) fn claimed<S: ConsumerStore, Src: Source<S>>(
         key: standing.key,
         fingerprint: standing.fingerprint,
         owns_record: work.ready.as_ref().is_ok_and(|ready| ready.claims.is_some()),
-        order_key,
+        order_key: order_key(engine, work, verdict.waits),
         verdict,
     })
 }

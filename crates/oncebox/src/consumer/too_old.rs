@@ -4,11 +4,11 @@
 //! Looked at in the transaction that claimed them, after the claim: if the key was free because its record was just
 //! deleted, that deletion has moved the horizon. Messages that are young enough cost nothing.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use oncebox_core::ConsumerStore;
 use oncebox_core::horizon::{self, Consumers};
-use oncebox_core::{ConsumerId, Failure, Source, StoreError, planted};
+use oncebox_core::{ConsumerId, Failure, Source, StoreError, Timestamp, planted};
 
 use super::Engine;
 use super::identity::Claims;
@@ -24,31 +24,32 @@ pub(super) async fn find<S: ConsumerStore, Src: Source<S>>(
     let now = engine.clock.now();
     let old = fresh.iter().copied().filter(|place| horizon::needs_a_look(works[*place].delivery.message.time, now));
     let old: Vec<(usize, &Claims)> = old.filter_map(|place| Some((place, in_question(&works[place])?))).collect();
-    // They are all in the records of one consumer, its own or those that consumers share; of both while another scope is bridged.
-    let Some((_, claims)) = old.first() else { return Ok(Vec::new()) };
-    let mut consumers: BTreeSet<ConsumerId> = claims.all().map(|claim| claim.consumer).collect();
-    // A consumer that shares its records now may have had its own before, and forgotten what they said.
-    consumers.insert(engine.records.own);
-    if planted::is("horizon-ignored") {
+    if old.is_empty() || planted::is("horizon-ignored") {
         return Ok(Vec::new());
     }
-    let mut horizon = None;
-    for consumer in consumers {
-        horizon = horizon.max(tx.horizon(consumer).await?);
+    // A message may have been handled under any of its keys; which it has, and in whose records, differs from message to
+    // message while another key or scope is bridged. A consumer that shares its records now may have had its own before,
+    // and forgotten what they said.
+    let consumers = |claims: &Claims| claims.all().map(|claim| claim.consumer).chain([engine.records.own]).collect();
+    let old: Vec<(usize, Vec<ConsumerId>)> =
+        old.into_iter().map(|(place, claims)| (place, consumers(claims))).collect();
+    let mut horizons: BTreeMap<ConsumerId, Option<Timestamp>> = BTreeMap::new();
+    for consumer in old.iter().flat_map(|(_, consumers)| consumers) {
+        if !horizons.contains_key(consumer) {
+            horizons.insert(*consumer, tx.horizon(*consumer).await?);
+        }
     }
-    let made_at = |place: usize| works[place].delivery.message.time;
-    let forgotten =
-        old.into_iter().map(|(place, _)| place).filter(|place| horizon::is_forgotten(made_at(*place), horizon));
-    let horizon = horizon.map_or_else(String::new, |horizon| horizon.to_string());
-    let failure = |place: usize| {
-        let (made_at, name) = (made_at(place), &engine.name);
+    let failure = |(place, consumers): (usize, Vec<ConsumerId>)| {
+        let (made_at, name) = (works[place].delivery.message.time, &engine.name);
+        let horizon = consumers.iter().filter_map(|consumer| horizons.get(consumer).copied().flatten()).max();
+        let horizon = horizon.filter(|horizon| horizon::is_forgotten(made_at, Some(*horizon)))?;
         let why = format!(
             "it was made at {made_at}, and {name} looks back no further than {horizon}, so nobody can tell whether it \
              was applied; replay it by force if you know that it was not"
         );
-        (place, Failure::permanent(why).code("too-old"))
+        Some((place, Failure::permanent(why).code("too-old")))
     };
-    Ok(forgotten.map(failure).collect())
+    Ok(old.into_iter().filter_map(failure).collect())
 }
 
 /// The claims of a message about which only its record knows whether it was handled. Not one that was set aside: whoever

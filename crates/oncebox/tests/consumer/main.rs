@@ -11,6 +11,7 @@ mod behind;
 mod breach;
 mod breaker;
 mod bridges;
+mod changed_since;
 mod commits;
 mod deployments;
 mod drain;
@@ -207,6 +208,12 @@ on_every_store! {
     own_record::a_replayed_message_and_its_redelivery_that_both_fail_once_are_applied,
     own_record::a_replayed_message_that_waits_for_a_version_is_applied,
     own_record::a_conflict_stays_one_when_fingerprints_change,
+    changed_since::a_conflict_of_intents_stays_one_when_fingerprints_change,
+    changed_since::a_conflict_under_a_former_key_stays_none_of_its_duplicates,
+    changed_since::a_replayed_version_that_gave_up_goes_on,
+    changed_since::what_the_old_scope_applied_has_no_parked_record,
+    changed_since::what_the_old_scope_applied_has_no_parked_record_beside_another_consumer,
+    changed_since::a_message_without_a_former_key_hides_no_horizon,
     panics::a_panic_while_an_error_is_classed_harms_only_its_message,
     panics::a_panic_in_the_source_of_an_error_harms_only_its_message,
     panics::a_panic_while_an_error_is_dropped_harms_only_its_message,

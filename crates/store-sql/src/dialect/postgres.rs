@@ -504,6 +504,7 @@ impl Dialect for PostgresDialect {
                 release: query(include_str!("../queries/postgres/parked/release.sql")),
                 settle: query(include_str!("../queries/postgres/parked/settle.sql")),
                 end: query(include_str!("../queries/postgres/parked/end.sql")),
+                places: query(include_str!("../queries/postgres/parked/places.sql")),
                 put_back: query(include_str!("../queries/postgres/parked/put_back.sql")),
                 note_start: query(include_str!("../queries/postgres/parked/note_start.sql")),
                 note_wait: query(include_str!("../queries/postgres/parked/note_wait.sql")),

@@ -420,6 +420,7 @@ impl Dialect for SqliteDialect {
                 release: query(include_str!("../queries/sqlite/parked/release.sql")),
                 settle: query(include_str!("../queries/sqlite/parked/settle.sql")),
                 end: query(include_str!("../queries/sqlite/parked/end.sql")),
+                places: query(include_str!("../queries/sqlite/parked/places.sql")),
                 put_back: query(include_str!("../queries/sqlite/parked/put_back.sql")),
                 note_start: query(include_str!("../queries/sqlite/parked/note_start.sql")),
                 note_wait: query(include_str!("../queries/sqlite/parked/note_wait.sql")),

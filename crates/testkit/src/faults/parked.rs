@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox_core::parked::{LeasedPark, Park, ParkLease, ParkReceipt, ParkStore, Parking, Verdict, Waiting};
+use oncebox_core::parked::{LeasedPark, Park, ParkLease, ParkReceipt, ParkStore, Parking, PutBack, Waiting};
 use oncebox_core::{ConsumerId, Key, StoreError};
 
 use super::plan::Fault;
@@ -38,7 +38,7 @@ impl<S: ParkStore> Parking for FaultyTx<S> {
         on_transaction!(self, "end-parked", self.inner.end_parked(rows))
     }
 
-    async fn put_back(&mut self, rows: &[(ParkReceipt, Verdict)]) -> Result<(), StoreError> {
+    async fn put_back(&mut self, rows: &[PutBack]) -> Result<(), StoreError> {
         on_transaction!(self, "put-back", self.inner.put_back(rows))
     }
 

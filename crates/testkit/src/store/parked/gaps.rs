@@ -5,7 +5,10 @@ use std::time::Duration;
 use oncebox_core::parked::{ParkStore, Parking, Waits};
 use oncebox_core::{ConsumerId, Transaction};
 
-use super::steps::{LEASE_AND_MORE, NOW, add, end, in_order, lease, put_back, receipts, release, texts, verdict};
+use super::steps::{
+    LEASE_AND_MORE, NOW, add, blocked, end, in_order, lease, parked, put_back, put_back_under, receipts, release, text,
+    texts, verdict,
+};
 use crate::hostile;
 use crate::store::steps::{begin, commit, consumer};
 use crate::store::{Setup, StoreFixture};
@@ -37,11 +40,11 @@ pub async fn rows_that_wait_for_a_gap_are_counted<F: StoreFixture<Store: ParkSto
     }
     // One turns into a gap, one that was looked at is none any more.
     let c1 = lease(store, billing).await.remove(0).receipt;
-    put_back(store, c1, verdict(GAP, 1)).await.expect("it is in hand");
+    put_back_under(store, c1, verdict(GAP, 1), "c").await.expect("it is in hand");
     wake(store, billing, &["b"]).await;
     let b1 = lease(store, billing).await.remove(0).receipt;
     assert_eq!(count(store, billing, "b").await, 1, "in hand, it still waits");
-    put_back(store, b1, verdict(Waits::Person, 1)).await.expect("it is in hand");
+    put_back_under(store, b1, verdict(Waits::Person, 1), "b").await.expect("it is in hand");
     assert_eq!((count(store, billing, "b").await, count(store, billing, "c").await), (0, 1));
 }
 
@@ -84,7 +87,7 @@ pub async fn a_row_in_hand_is_not_woken<F: StoreFixture<Store: ParkStore>>(setup
         assert!(lease(store, billing).await.is_empty(), "it has an owner");
         match given_back {
             true => release(store, &[row], Duration::from_secs(600)).await,
-            false => put_back(store, row, verdict(GAP, 0)).await.expect("it is in hand"),
+            false => put_back_under(store, row, verdict(GAP, 0), "a").await.expect("it is in hand"),
         }
         assert!(lease(store, billing).await.is_empty());
         wake(store, billing, &["a"]).await;
@@ -103,7 +106,7 @@ pub async fn what_gave_up_a_gap_holds_nobody_up<F: StoreFixture<Store: ParkStore
     let billing = consumer(store, "billing").await;
     add(store, &[in_order(billing, "a", "a2", Waits::Gap(Duration::ZERO))]).await;
     let receipt = lease(store, billing).await.remove(0).receipt;
-    put_back(store, receipt, verdict(Waits::Missing, 0)).await.expect("it is in hand");
+    put_back_under(store, receipt, verdict(Waits::Missing, 0), "a").await.expect("it is in hand");
     add(store, &[in_order(billing, "a", "a3", Waits::Missing), in_order(billing, "b", "b2", Waits::Missing)]).await;
     assert!(lease(store, billing).await.is_empty(), "they are dead");
     assert_eq!(count(store, billing, "a").await, 0);
@@ -122,6 +125,38 @@ pub async fn what_gave_up_a_gap_holds_nobody_up<F: StoreFixture<Store: ParkStore
     let mut woken = texts(&lease(store, billing).await);
     woken.sort();
     assert_eq!(woken, ["a2", "a3"]);
+}
+
+/// Parked for another reason, it had the order key of its message, or none: the aggregate wakes it, and what stood behind it
+/// goes on. Once it waits for no version, it holds up its order key again, and the aggregate no more.
+pub async fn what_begins_to_wait_for_a_version_waits_under_its_aggregate<F: StoreFixture<Store: ParkStore>>(
+    setup: Setup<F>,
+) {
+    let store = &setup.store;
+    let billing = consumer(store, "billing").await;
+    for waits in [GAP, Waits::Missing] {
+        add(store, &[parked(billing, "no key"), in_order(billing, "k", "k1", NOW)]).await;
+        add(store, &[in_order(billing, "k", "k2", Waits::Turn)]).await;
+        let first = lease(store, billing).await;
+        assert_eq!(texts(&first), ["no key", "k1"]);
+        for row in receipts(&first) {
+            put_back_under(store, row, verdict(waits, 0), "aggregate").await.expect("it is in hand");
+        }
+        let behind = lease(store, billing).await;
+        assert_eq!(texts(&behind), ["k2"], "nothing is before it any more");
+        end(store, &receipts(&behind)).await.expect("it is in hand");
+        wake(store, billing, &["k"]).await;
+        assert!(lease(store, billing).await.is_empty());
+        wake(store, billing, &["aggregate"]).await;
+        let woken = lease(store, billing).await;
+        assert_eq!(woken.len(), 2);
+        let k1 = woken.iter().find(|row| text(row) == "k1").expect("it is there").receipt;
+        put_back_under(store, k1, verdict(NOW, 1), "k").await.expect("it is in hand");
+        assert_eq!(blocked(store, billing, &["k", "aggregate"]).await, [true, false]);
+        end(store, &receipts(&lease(store, billing).await)).await.expect("it is in hand");
+        let others: Vec<_> = woken.iter().map(|row| row.receipt).filter(|row| *row != k1).collect();
+        end(store, &others).await.expect("it is in hand");
+    }
 }
 
 /// Keys of any length and content are told apart.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use oncebox_core::parked::{Park, ParkLease, ParkReceipt, ParkStore, Parking, Waits};
+use oncebox_core::parked::{Park, ParkLease, ParkReceipt, ParkStore, Parking, PutBack, Waits};
 use oncebox_core::{StoreErrorKind, Transaction};
 use tokio::task::JoinSet;
 
@@ -118,7 +118,7 @@ pub async fn an_end_that_rolled_back_leaves_the_row<F: StoreFixture<Store: ParkS
     let leased = receipts(&lease(store, billing).await);
     let mut tx = begin(store).await;
     tx.end_parked(&leased[..1]).await.expect("a leased row can be ended");
-    tx.put_back(&[(leased[1], verdict(Waits::Person, 9))]).await.expect("a leased row can be put back");
+    tx.put_back(&[PutBack::new(leased[1], verdict(Waits::Person, 9))]).await.expect("a leased row can be put back");
     tx.rollback().await;
     assert!(lease(store, billing).await.is_empty(), "they are still in hand");
     setup.advance(LEASE_AND_MORE).await;
@@ -175,7 +175,7 @@ pub async fn one_stale_parked_row_fences_the_whole_call<F: StoreFixture<Store: P
     let sound = receipts(&lease(store, billing).await);
     assert_kind(end(store, &[sound[0], stale, sound[1]]).await, StoreErrorKind::Fenced);
     let mut tx = begin(store).await;
-    let verdicts = [sound[0], stale, sound[1]].map(|receipt| (receipt, verdict(Waits::Person, 9)));
+    let verdicts = [sound[0], stale, sound[1]].map(|receipt| PutBack::new(receipt, verdict(Waits::Person, 9)));
     assert_kind(tx.put_back(&verdicts).await, StoreErrorKind::Fenced);
     tx.rollback().await;
     setup.advance(LEASE_AND_MORE).await;
@@ -190,8 +190,8 @@ pub async fn a_row_that_was_put_back_comes_with_its_new_attempts<F: StoreFixture
     add(store, &[parked(billing, "1"), parked(billing, "2")]).await;
     let first = lease(store, billing).await;
     let mut tx = begin(store).await;
-    let verdicts =
-        [(first[0].receipt, verdict(Waits::Retry(LEASE * 2), 5)), (first[1].receipt, verdict(Waits::Retry(LEASE), 7))];
+    let verdicts = [(LEASE * 2, 5), (LEASE, 7)].map(|(delay, attempts)| verdict(Waits::Retry(delay), attempts));
+    let verdicts: Vec<_> = first.iter().zip(verdicts).map(|(row, said)| PutBack::new(row.receipt, said)).collect();
     tx.put_back(&verdicts).await.expect("leased rows can be put back");
     crate::store::steps::commit(tx).await;
     assert!(lease(store, billing).await.is_empty());

@@ -114,6 +114,7 @@ macro_rules! parked_suite {
             a_wake_that_rolled_back_wakes_nobody,
             a_row_in_hand_is_not_woken,
             what_gave_up_a_gap_holds_nobody_up,
+            what_begins_to_wait_for_a_version_waits_under_its_aggregate,
             long_and_hostile_order_keys_wake_only_themselves,
             leases_that_nobody_gave_back_are_counted,
         ] }

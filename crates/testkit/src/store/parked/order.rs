@@ -10,7 +10,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::steps::{
-    LEASE, LEASE_AND_MORE, NOW, add, blocked, end, in_order, lease, parked, put_back, receipts, text, texts, verdict,
+    LEASE, LEASE_AND_MORE, NOW, add, blocked, end, in_order, lease, parked, put_back, put_back_under, receipts, text,
+    texts, verdict,
 };
 use crate::eventually::stays_pending;
 use crate::hostile;
@@ -85,7 +86,7 @@ pub async fn a_row_that_turns_to_a_gap_lets_the_next_go<F: StoreFixture<Store: P
     add(store, &[in_order(billing, "a", "a1", NOW), in_order(billing, "a", "a2", Waits::Turn)]).await;
     let first = lease(store, billing).await;
     let waits = Waits::Gap(LEASE * 100);
-    put_back(store, first[0].receipt, verdict(waits, 1)).await.expect("a leased row can be put back");
+    put_back_under(store, first[0].receipt, verdict(waits, 1), "a").await.expect("a leased row can be put back");
     assert_eq!(texts(&lease(store, billing).await), ["a2"]);
 }
 

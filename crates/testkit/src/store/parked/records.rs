@@ -1,6 +1,6 @@
 //! The inbox record is the arbiter: parked, or a claim, and never both.
 
-use oncebox_core::parked::{Park, ParkStore, Parking};
+use oncebox_core::parked::{Park, ParkStore, Parking, PutBack};
 use oncebox_core::{
     Claim, ClaimRequest, ConsumerId, ConsumerName, Fingerprint, Inbox, Key, Outcome, OutcomeKind, Store,
     StoreErrorKind, Transaction,
@@ -253,7 +253,7 @@ pub async fn a_row_that_was_there_before_its_record_owns_it<F: StoreFixture<Stor
     }
     let again = Park { owns_record: true, ..parked_again };
     assert_eq!(tx.park(&[again]).await.expect("messages can be parked"), [false]);
-    tx.put_back(&[(leased[1].receipt, verdict(NOW, 2))]).await.expect("a leased row can be put back");
+    tx.put_back(&[PutBack::new(leased[1].receipt, verdict(NOW, 2))]).await.expect("a leased row can be put back");
     commit(tx).await;
     release(store, &receipts(&leased[..1]), std::time::Duration::ZERO).await;
     let owns: Vec<bool> = lease(store, billing).await.iter().map(|row| row.owns_record).collect();

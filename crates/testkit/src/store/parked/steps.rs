@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox_core::parked::{Cause, LeasedPark, Park, ParkLease, ParkReceipt, ParkStore, Parking, Verdict, Waits};
+use oncebox_core::parked::{
+    Cause, LeasedPark, Park, ParkLease, ParkReceipt, ParkStore, Parking, PutBack, Verdict, Waits,
+};
 use oncebox_core::{Class, ConsumerId, Message, StoreError, Transaction};
 
 use crate::clock::ManualClock;
@@ -97,7 +99,19 @@ pub(super) async fn end<S: ParkStore>(store: &S, rows: &[ParkReceipt]) -> Result
 /// Puts one row back and commits, or rolls back and returns why.
 pub(super) async fn put_back<S: ParkStore>(store: &S, row: ParkReceipt, verdict: Verdict) -> Result<(), StoreError> {
     let mut tx = begin(store).await;
-    let done = tx.put_back(&[(row, verdict)]).await;
+    let done = tx.put_back(&[PutBack::new(row, verdict)]).await;
+    finish(tx, done).await
+}
+
+/// The same for one that waits for a missing version, or did, with its order key of now.
+pub(super) async fn put_back_under<S: ParkStore>(
+    store: &S,
+    row: ParkReceipt,
+    verdict: Verdict,
+    order_key: &str,
+) -> Result<(), StoreError> {
+    let mut tx = begin(store).await;
+    let done = tx.put_back(&[PutBack::new(row, verdict).under(Some(order_key.to_owned()))]).await;
     finish(tx, done).await
 }
 

@@ -10,7 +10,7 @@ use oncebox_core::{Store, Transaction};
 use tokio::task::JoinSet;
 
 use super::steps::{
-    LEASE, LEASE_AND_MORE, NOW, add, end, in_order, lease, put_back, receipts, release, text, texts, verdict,
+    LEASE, LEASE_AND_MORE, NOW, add, end, in_order, lease, put_back_under, receipts, release, text, texts, verdict,
 };
 use crate::eventually;
 use crate::store::steps::{begin, commit, consumer};
@@ -35,7 +35,9 @@ pub async fn a_row_that_was_found_behind_keeps_its_turn<F: StoreFixture<Store: P
     end(store, &receipts(&again)).await.expect("a leased row can be ended");
     let second = lease(store, billing).await;
     assert_eq!(texts(&second), ["a2"]);
-    put_back(store, second[0].receipt, verdict(Waits::Gap(LEASE), 1)).await.expect("a leased row can be put back");
+    put_back_under(store, second[0].receipt, verdict(Waits::Gap(LEASE), 1), "a")
+        .await
+        .expect("a leased row can be put back");
     let third = lease(store, billing).await;
     assert_eq!(texts(&third), ["a3"]);
     // The one that waited for a gap is before it again, and then gone.
@@ -43,7 +45,7 @@ pub async fn a_row_that_was_found_behind_keeps_its_turn<F: StoreFixture<Store: P
     let second = lease(store, billing).await;
     assert!(texts(&second).contains(&"a2".to_owned()));
     let found = second.iter().find(|leased| text(leased) == "a2").expect("it is there");
-    put_back(store, found.receipt, verdict(NOW, 2)).await.expect("a leased row can be put back");
+    put_back_under(store, found.receipt, verdict(NOW, 2), "a").await.expect("a leased row can be put back");
     setup.advance(LEASE_AND_MORE).await;
     let second = lease(store, billing).await;
     assert_eq!(texts(&second), ["a2"], "it is before the third");

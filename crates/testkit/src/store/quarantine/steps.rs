@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox_core::parked::{Cause, LeasedPark, Park, ParkLease, Parking, Verdict, Waits};
+use oncebox_core::parked::{Cause, LeasedPark, Park, ParkLease, Parking, PutBack, Verdict, Waits};
 use oncebox_core::quarantine::{ParkedRow, Quarantine, QuarantineStore};
 use oncebox_core::replay::{ReplayId, ReplaySpec};
 use oncebox_core::{
@@ -122,7 +122,7 @@ pub(super) async fn apply<S: QuarantineStore>(store: &S, leased: &LeasedPark, ke
 pub(super) async fn fail<S: QuarantineStore>(store: &S, leased: &LeasedPark) {
     let mut tx = begin(store).await;
     let verdict = dead(ConsumerId(0), "x").verdict;
-    tx.put_back(&[(leased.receipt, verdict)]).await.expect("a row in hand can be put back");
+    tx.put_back(&[PutBack::new(leased.receipt, verdict)]).await.expect("a row in hand can be put back");
     commit(tx).await;
 }
 

@@ -1,7 +1,8 @@
 -- Turns what still says that rows are parked, which are about to be ended, into claims, as if they were made now. Another
 -- deployment wrote it, whose keys or scope the one that ends the rows does not know. Of their consumer's own records, and of
--- the shared ones where it shares its keys, or did, and no other consumer has parked the same message (primary keys; index parked_once). Nobody else changes such
--- a record while its row is in hand. The limit keeps to the primary key, whatever the planner believes of the size of the table.
+-- the shared ones where it shares its keys, or did, and no other consumer that does, or did, has parked the same message
+-- (primary keys; index parked_once). Nobody else changes such a record while its row is in hand. The limit keeps to the
+-- primary key, whatever the planner believes of the size of the table.
 update {schema}.inbox
 set outcome = 0, result = null, processed_at = clock_timestamp()
 from (
@@ -23,6 +24,7 @@ from (
         join {schema}.parked as other on other.consumer = consumers.id and other.key = parked.key
         where other.consumer <> parked.consumer and other.fingerprint = parked.fingerprint
             and other.scheme = parked.scheme
+            and (consumers.identity is null or consumers.identity like '%"scope":"global"%')
     ))
 ) as ended
 where inbox.consumer = ended.consumer and inbox.key = ended.key and inbox.outcome = 4

@@ -1,6 +1,7 @@
 -- Turns what still says that rows are parked, which are about to be ended, into claims, as if they were made now. Another
 -- deployment wrote it, whose keys or scope the one that ends the rows does not know. Of their consumer's own records, and of
--- the shared ones where it shares its keys, or did, and no other consumer has parked the same message (primary keys; index oncebox_parked_once).
+-- the shared ones where it shares its keys, or did, and no other consumer that does, or did, has parked the same message
+-- (primary keys; index oncebox_parked_once).
 update oncebox_inbox
 set outcome = 0, result = null, processed_at = cast(unixepoch('subsec') * 1000000 as integer)
 from (
@@ -18,6 +19,7 @@ from (
             cross join oncebox_parked as other on other.consumer = consumers.id and other.key = parked.key
             where other.consumer <> parked.consumer and other.fingerprint = parked.fingerprint
                 and other.scheme = parked.scheme
+                and (consumers.identity is null or consumers.identity like '%"scope":"global"%')
         ))
 ) as ended
 where oncebox_inbox.consumer = ended.consumer and oncebox_inbox.key = ended.key

@@ -1,10 +1,12 @@
 -- Those of these rows whose shared record may be that of another row (primary keys, then index oncebox_parked_once): their
--- consumer is bound to keys that it shares with nobody, and was before (1); or another consumer has parked the same message (0).
+-- consumer is bound to keys that it shares with nobody, and was before (1); or another consumer that shares its keys, or did,
+-- has parked the same message (0).
 select parked.id, case when consumers.identity not like '%"scope":"global"%' then 1 else 0 end
 from oncebox_parked as parked
 cross join oncebox_consumers as consumers on consumers.id = parked.consumer
 where parked.id in (select value ->> 0 from json_each($1)) and (consumers.identity not like '%"scope":"global"%' or exists (
     select 1 from oncebox_consumers as others
     cross join oncebox_parked as other on other.consumer = others.id and other.key = parked.key
-    where other.consumer <> parked.consumer and other.fingerprint = parked.fingerprint and other.scheme = parked.scheme
+    where other.consumer <> parked.consumer and other.fingerprint = parked.fingerprint
+        and other.scheme = parked.scheme and (others.identity is null or others.identity like '%"scope":"global"%')
 ))
