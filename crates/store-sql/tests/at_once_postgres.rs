@@ -24,6 +24,7 @@ use oncebox_core::replay::{ReplaySpec, ReplayState, Replays};
 use oncebox_core::{Clock, ConsumerId, ConsumerName, Key, Message, Outgoing, Session, Store, Timestamp, Transaction};
 use oncebox_store_sql::Postgres;
 use oncebox_testkit::{ManualClock, eventually};
+use sqlx::{Connection, Executor};
 
 /// No sweep waits; one that does gives up after this.
 const SHORT: Duration = Duration::from_secs(1);
@@ -398,4 +399,24 @@ async fn a_lane_in_which_something_is_settled_is_not_taken_over() {
     let taken = hold(&store, queue, &clock).await;
     assert!(taken.len() == 7 && !taken.iter().any(|held| Some(held.lane) == lane), "{taken:?}");
     commit(settling).await;
+}
+
+/// Else it would go by a number of lanes that is no more.
+#[tokio::test]
+async fn whoever_opens_a_queue_waits_for_a_change_of_its_lanes() {
+    let Some(place) = PostgresPlace::or_skip("whoever_opens_a_queue_waits_for_a_change_of_its_lanes") else { return };
+    let store = place.open().await;
+    let spec = QueueSpec { name: ConsumerName::new("payments").unwrap(), lanes: Some(4) };
+    store.queue(&spec).await.unwrap();
+    let mut changes = place.connection().await;
+    changes.execute("begin; update queues set lanes = 8").await.unwrap();
+    let change = async {
+        let waiting = "pg_locks where not granted and pid <> pg_backend_pid()";
+        eventually("a process that waits for the change", async || place.count(waiting).await > 0).await;
+        changes.execute("commit").await.unwrap();
+    };
+    let (opened, ()) = tokio::join!(store.queue(&spec), change);
+    opened.unwrap();
+    assert_eq!(place.count("queues where lanes = 4").await, 1, "it has the lanes that it was opened with");
+    changes.close().await.unwrap();
 }

@@ -108,6 +108,7 @@ async fn processes_that_are_gone_are_added_up_once<S: CounterStore>(store: S, cl
     assert_eq!(counted.rows[0].tally.body.guarantee.as_deref(), Some("once"));
     assert_eq!(counted.rows[0].tally.body.in_hand, None);
     assert_eq!(counted.rows[0].seen_at.as_second(), ended_at.as_second(), "when the last of them was seen");
+    clock.advance(GONE_AFTER + Duration::from_secs(1));
     assert_eq!(fold(&store).await, 0, "the sum is no process that is gone");
 }
 

@@ -76,6 +76,21 @@ async fn a_store_is_opened_again_as_it_was() {
     assert!(store.schema_check().await.unwrap().is_current());
 }
 
+/// What it was is on record in other systems: in metrics, and in what applications keep beside it.
+#[tokio::test]
+async fn an_upgrade_leaves_the_identity() {
+    const LAST: &str = "delete from migrations where version = 14; drop index parked_given_up";
+    let place = SqlitePlace::new();
+    let identity = place.open().await.identity().to_owned();
+    place.run(&LAST.replace("migrations", "oncebox_migrations").replace("parked", "oncebox_parked")).await;
+    assert_eq!(place.open().await.identity(), identity);
+
+    let Some(place) = PostgresPlace::or_skip("an_upgrade_leaves_the_identity") else { return };
+    let identity = place.open().await.identity().to_owned();
+    place.run(LAST).await;
+    assert_eq!(place.open().await.identity(), identity);
+}
+
 /// A service keeps the messages beside its own tables.
 #[tokio::test]
 async fn a_file_with_tables_of_its_own_becomes_a_store() {

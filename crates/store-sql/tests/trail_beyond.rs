@@ -6,25 +6,43 @@
 mod common;
 
 use common::{PostgresPlace, SqlitePlace, begin};
-use oncebox_core::trail::{Beyond, LOOKED_AT_MAX, Trails};
+use oncebox_core::trail::{Beyond, LOOKED_AT_MAX, Trails, WhichOutbox, cause_in_headers};
 use oncebox_core::{Store, Transaction};
 
-/// The sought one first, and then as many others as are looked at.
+/// The sought ones first, and then as many others as are looked at.
 const FILL: &str = "
 insert into {queues} (id, name) values (9, 'payments');
 insert into {queue} (queue, visible_at, received_at, made_at, made_at_nanos, message_id, kind, payload)
 select 9, 1, 0, 0, 0, case when n = 0 then {sought} end, {bytes}, {bytes} from {series};
+insert into {parked} (consumer, state, key, fingerprint, scheme, owns_record, cause, reason, attempts, first_at, last_at,
+    message_id, kind, payload, made_at, made_at_nanos)
+select 1, 3, {bytes}, n, 0, 0, '', '', 0, 0, 0, case when n = 0 then {sought} end, {bytes}, {bytes}, 0, 0 from {series};
+insert into {outbox} (state, lane, topic_hash, emitted_at, key, topic, message_id, headers, kind, payload, made_at, made_at_nanos)
+select 3, 0, 0, 0, {bytes}, {bytes}, case when n = 0 then {sought} else {bytes} end, case when n = 0 then {header} end,
+    {bytes}, {bytes}, 0, 0 from {series};
 ";
 
-async fn look<S: Store<Tx: Trails>>(store: &S) -> (usize, Beyond) {
+/// As it stands among the headers of what a handler emitted.
+fn header() -> String {
+    cause_in_headers("sought").bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+async fn look<S: Store<Tx: Trails>>(store: &S) -> ([usize; 4], Beyond) {
     let mut tx = begin(store).await;
-    let found = tx.trail_queued("sought", 10).await.unwrap().len();
+    let found = [
+        tx.trail_queued("sought", 10).await.unwrap().len(),
+        tx.trail_parked(&[], Some("sought"), 10).await.unwrap().len(),
+        tx.trail_outbox(WhichOutbox::Id("sought"), 10).await.unwrap().len(),
+        tx.trail_outbox(WhichOutbox::CausedBy("sought"), 10).await.unwrap().len(),
+    ];
     let beyond = tx.trail_beyond().await.unwrap();
     tx.rollback().await;
     (found, beyond)
 }
 
-const CUT: (usize, Beyond) = (0, Beyond { queued: true, parked: false, outbox: false });
+const NEWEST: [(&str, &str); 3] = [("queue", "id"), ("parked", "id"), ("outbox", "seq")];
+
+const CUT: ([usize; 4], Beyond) = ([0; 4], Beyond { queued: true, parked: true, outbox: true });
 
 #[tokio::test]
 async fn older_rows_that_are_not_looked_at_are_told_on_sqlite() {
@@ -35,10 +53,16 @@ async fn older_rows_that_are_not_looked_at_are_told_on_sqlite() {
     );
     let mut script = FILL.replace("{series}", &series).replace("{bytes}", "x'00'");
     script = script.replace("{sought}", "cast('sought' as blob)");
-    place.run(&script.replace("{queues}", "oncebox_queues").replace("{queue}", "oncebox_queue")).await;
+    script = script.replace("{header}", &format!("x'{}'", header()));
+    for table in ["queues", "queue", "parked", "outbox"] {
+        script = script.replace(&format!("{{{table}}}"), &format!("oncebox_{table}"));
+    }
+    place.run(&script).await;
     assert_eq!(look(&store).await, CUT);
-    place.run("delete from oncebox_queue where id = (select max(id) from oncebox_queue)").await;
-    assert_eq!(look(&store).await, (1, Beyond::default()));
+    for (table, id) in NEWEST {
+        place.run(&format!("delete from oncebox_{table} where {id} = (select max({id}) from oncebox_{table})")).await;
+    }
+    assert_eq!(look(&store).await, ([1; 4], Beyond::default()));
 }
 
 #[tokio::test]
@@ -48,9 +72,14 @@ async fn older_rows_that_are_not_looked_at_are_told_on_postgres() {
     let store = place.open().await;
     let series = format!("generate_series(0, {LOOKED_AT_MAX}) as n");
     let mut script = FILL.replace("{series}", &series).replace("{bytes}", "''::bytea");
-    script = script.replace("{sought}", "'sought'::bytea").replace("{queues}", "queues").replace("{queue}", "queue");
+    script = script.replace("{sought}", "'sought'::bytea").replace("{header}", &format!("'\\x{}'::bytea", header()));
+    for table in ["queues", "queue", "parked", "outbox"] {
+        script = script.replace(&format!("{{{table}}}"), table);
+    }
     place.run(&script).await;
     assert_eq!(look(&store).await, CUT);
-    place.run("delete from queue where id = (select max(id) from queue)").await;
-    assert_eq!(look(&store).await, (1, Beyond::default()));
+    for (table, id) in NEWEST {
+        place.run(&format!("delete from {table} where {id} = (select max({id}) from {table})")).await;
+    }
+    assert_eq!(look(&store).await, ([1; 4], Beyond::default()));
 }
