@@ -33,7 +33,7 @@ OWN = {
                ("oncebox-store-sql", "conformance", "outbox::"), ("oncebox-store-sql", "outbox", "")],
     "parked": [("oncebox-store-sql", "parked_apart", ""), ("oncebox-store-sql", "parked_behind_postgres", ""), ("oncebox-store-sql", "records_shared", ""), ("oncebox-store-sql", "quarantine_apart", ""),
                ("oncebox-store-sql", "conformance", "parked::"), ("oncebox-store-sql", "behind", "")],
-    "quarantine": [("oncebox-store-sql", "quarantine_apart", ""), ("oncebox-store-sql", "records_shared", ""), ("oncebox-store-sql", "replays_apart", ""), ("oncebox-store-sql", "conformance", "quarantine::")],
+    "quarantine": [("oncebox-store-sql", "at_once_postgres", ""), ("oncebox-store-sql", "quarantine_apart", ""), ("oncebox-store-sql", "records_shared", ""), ("oncebox-store-sql", "replays_apart", ""), ("oncebox-store-sql", "conformance", "quarantine::")],
     "queue": [("oncebox-store-sql", "queues_apart", ""), ("oncebox-store-sql", "conformance", "queue::"), ("oncebox-store-sql", "leases", "")],
     "replays": [("oncebox-store-sql", "at_once_postgres", ""), ("oncebox-store-sql", "replays_apart", ""), ("oncebox-store-sql", "conformance", "quarantine::"), ("oncebox-admin", "operations", "")],
     "schema": [("oncebox-store-sql", "migrations", "")],

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
+use crate::store::ConsumerId;
 
 /// The largest result that is kept with an outcome. A duplicate gets it back, so it lives as long as the record.
 pub const RESULT_BYTES_MAX: usize = 64 * 1024;
@@ -49,6 +50,19 @@ impl Outcome {
     /// An outcome of this kind with nothing to return.
     pub fn of(kind: OutcomeKind) -> Self {
         Self { kind, result: None, replayed: false }
+    }
+
+    /// Parked, in the records of `owner`. In those that consumers share it names the consumer whose row it stands for, which
+    /// alone may end it.
+    pub fn parked_by(consumer: ConsumerId, owner: ConsumerId) -> Self {
+        let named = (owner != consumer).then(|| consumer.0.to_string().into());
+        Self { result: named, ..Self::of(OutcomeKind::Parked) }
+    }
+
+    /// The consumer whose row a shared record stands for. Records of former versions do not name it.
+    pub fn parker(&self) -> Option<ConsumerId> {
+        let named = self.result.as_deref().filter(|_| self.kind == OutcomeKind::Parked)?;
+        std::str::from_utf8(named).ok()?.parse().ok().map(ConsumerId)
     }
 
     /// Keeps `value` as JSON, to be returned to duplicates.

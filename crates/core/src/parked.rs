@@ -20,6 +20,7 @@
 //! order is kept by waiting. A store may remember that a row is behind another, so as not to look at it again; then whoever
 //! takes a row away wakes the next one.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -302,6 +303,36 @@ pub struct LeasedPark {
     pub attempts: u32,
     /// When it was parked first.
     pub parked_at: Timestamp,
+}
+
+/// The records that a transaction has found, or left, saying that their message is parked, each with the content of that
+/// message as far as it is known. No row of theirs is removed as done.
+#[derive(Clone, Debug, Default)]
+pub struct FoundParked(HashMap<(ConsumerId, Key), Option<Fingerprint>>);
+
+impl FoundParked {
+    /// Adds one. What is known of its content stays known.
+    pub fn add(&mut self, place: (ConsumerId, Key), content: Option<Fingerprint>) {
+        let known = self.0.entry(place).or_default();
+        *known = content.or(*known);
+    }
+
+    /// It says something else now.
+    pub fn remove(&mut self, place: &(ConsumerId, Key)) {
+        self.0.remove(place);
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether one of them says so of a row under this key with this content. One of a message that is known to be another
+    /// does not, though they share the key.
+    pub fn says_so_of(&self, key: &[u8], content: Fingerprint) -> bool {
+        let agrees = |found: &Option<Fingerprint>| found.is_none_or(|found| found.agrees_with(content));
+        self.0.iter().any(|((_, found_key), found)| found_key.as_bytes() == key && agrees(found))
+    }
 }
 
 /// Why a row is not removed as done: the record that stands for it says that it is not.

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use oncebox::memory::{MemorySink, MemorySource};
 use oncebox::outbox::Outbox;
-use oncebox::{Consumer, Context, Message, Outcome, Outgoing, Relay, Session, Store, Transaction};
+use oncebox::{Consumer, Context, Message, Outcome, Outgoing, Relay, Session, Store, Transaction, mutants};
 use oncebox_store_sql::Postgres;
 use oncebox_testkit::{eventually, skipped};
-use sqlx::{Connection, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, raw_sql};
 
 /// A primary and its standby, ended with the test.
 struct Pair(tempfile::TempDir);
@@ -74,6 +74,79 @@ fn noting(store: Postgres, source: MemorySource) -> Consumer<Postgres, MemorySou
 async fn effects(url: &str) -> (i64, i64) {
     let counted = sqlx::query_as("select count(*), count(distinct n) from effects");
     counted.fetch_one(&mut connect(url).await).await.unwrap()
+}
+
+/// The rows of one of the statements that look at server processes, the first column of each as text.
+async fn ask(db: &mut PgConnection, file: &'static str, arguments: &[i64]) -> Vec<String> {
+    let statement = mutants::statement(file);
+    mutants::made(file, statement);
+    mutants::used(statement);
+    let arguments: Vec<String> = arguments.iter().map(i64::to_string).collect();
+    let lines = statement.lines().filter(|line| !line.starts_with("--"));
+    let mut text = lines.collect::<Vec<_>>().join(" ");
+    for (at, argument) in arguments.iter().enumerate() {
+        text = text.replace(&format!("${}", at + 1), argument);
+    }
+    // The simple protocol answers everything as text.
+    let rows = db.fetch_all(raw_sql(AssertSqlSafe(text))).await.unwrap();
+    rows.iter().map(|row| row.try_get_raw(0).unwrap().as_str().unwrap().to_owned()).collect()
+}
+
+/// A connection, with the pid of its server process and when that started.
+async fn process(url: &str) -> (PgConnection, [i64; 2]) {
+    const WHO: &str = "select pid::int8, (extract(epoch from backend_start) * 1000000)::int8 \
+        from pg_stat_activity where pid = pg_backend_pid()";
+    let mut db = connect(url).await;
+    let (pid, started) = sqlx::query_as(WHO).fetch_one(&mut db).await.unwrap();
+    (db, [pid, started])
+}
+
+/// Pids are used again, so it is known by its start as well; and while its commit waits for a standby it is not ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_process_is_ended_if_it_is_the_one_and_waits_for_no_standby() {
+    const LIVES: &str = include_str!("../../store-sql/src/queries/postgres/session/lives.sql");
+    const TERMINATE: &str = include_str!("../../store-sql/src/queries/postgres/session/terminate.sql");
+    const STANDBY: &str = include_str!("../../store-sql/src/queries/postgres/session/standby.sql");
+    const FOLLOWED: &str = include_str!("../../store-sql/src/queries/postgres/session/followed.sql");
+    const WITNESS: &str = include_str!("../../store-sql/src/queries/postgres/session/witness.sql");
+    if std::env::var("ONCEBOX_TEST_POSTGRES_URL").is_err() {
+        return skipped("standby::a_server_process_is_ended_if_it_is_the_one_and_waits_for_no_standby");
+    }
+    let pair = Pair::new();
+    let primary = pair.script(&["start", "primary"]);
+    pair.script(&["follow", "standby", "primary"]);
+    let mut eye = connect(&primary).await;
+    assert!(ask(&mut eye, WITNESS, &[]).await.is_empty(), "no commit waits here");
+    pair.script(&["synchronous", "primary"]);
+    let (mut writer, one) = process(&primary).await;
+    assert_eq!(ask(&mut writer, WITNESS, &[]).await, ["1"]);
+    writer.execute("set synchronous_commit = local").await.unwrap();
+    assert!(ask(&mut writer, WITNESS, &[]).await.is_empty(), "this one's commits wait for nothing");
+    writer.execute("reset synchronous_commit; create role poor login; create table t ()").await.unwrap();
+    let mut poor = connect(&primary.replace("//postgres@", "//poor@")).await;
+    for db in [&mut eye, &mut poor] {
+        assert_eq!(ask(db, FOLLOWED, &[]).await, ["t"], "seen, and hidden");
+    }
+
+    let (_idle, other) = process(&primary).await;
+    let strangers = [[one[0], other[1]], [other[0], one[1]]];
+    for stranger in strangers {
+        assert!(ask(&mut eye, LIVES, &stranger).await.is_empty());
+        assert!(ask(&mut eye, TERMINATE, &stranger).await.is_empty());
+    }
+    pair.script(&["stop", "standby"]);
+    let waits = tokio::spawn(async move { writer.execute("insert into t default values").await.map(drop) });
+    a_commit_waits(&primary, 0.0).await;
+    assert_eq!(ask(&mut eye, FOLLOWED, &[]).await, ["f"]);
+    assert_eq!(ask(&mut eye, STANDBY, &one).await.len(), 1);
+    for not_waiting in [other, strangers[0], strangers[1]] {
+        assert!(ask(&mut eye, STANDBY, &not_waiting).await.is_empty());
+    }
+    assert!(ask(&mut eye, TERMINATE, &one).await.is_empty(), "it would count on this server alone");
+    assert_eq!(ask(&mut eye, LIVES, &one).await, [one[0].to_string()]);
+    assert_eq!(ask(&mut eye, TERMINATE, &other).await, ["t"]);
+    pair.script(&["restart", "standby"]);
+    waits.await.unwrap().unwrap();
 }
 
 /// A row of the outbox that no standby has is not published: after a failover its message is handled again, and what it

@@ -57,7 +57,10 @@ impl<D: Dialect> Inbox for SqlTx<D> {
         self.claimed.add(fresh.map(|(request, _)| (request.consumer, request.key.clone())));
         let is_parked = |claim: &Claim| matches!(claim, Claim::Duplicate(earlier) if earlier.is_parked());
         let parked = requests.iter().zip(&claims).filter(|(_, claim)| is_parked(claim));
-        self.found_parked.extend(parked.map(|(request, _)| (request.consumer, request.key.clone())));
+        for (request, claim) in parked {
+            let Claim::Duplicate(earlier) = claim else { continue };
+            self.found_parked.add((request.consumer, request.key.clone()), Some(earlier.fingerprint));
+        }
         Ok(claims)
     }
 
@@ -68,7 +71,9 @@ impl<D: Dialect> Inbox for SqlTx<D> {
             }
         }
         let parked = outcomes.iter().filter(|(.., outcome)| outcome.kind() == OutcomeKind::Parked);
-        self.found_parked.extend(parked.map(|(consumer, key, _)| (*consumer, key.clone())));
+        for (consumer, key, _) in parked {
+            self.found_parked.add((*consumer, key.clone()), None);
+        }
         let patience = self.patience();
         let (queries, _, db) = self.parts();
         bounded(patience, record(db, &queries.inbox, outcomes)).await
@@ -102,7 +107,7 @@ impl<D: Dialect> Inbox for SqlTx<D> {
             }
             match self.reclaimed.remove(place) {
                 Some(before) => {
-                    self.found_parked.insert(place.clone());
+                    self.found_parked.add(place.clone(), None);
                     parked.push((place.0, place.1.clone(), before));
                 }
                 None => free.push(place.clone()),

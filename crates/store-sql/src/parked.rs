@@ -89,8 +89,8 @@ impl<D: Dialect> Parking for SqlTx<D> {
             if !found_parked.is_empty() && !planted::is("parked-duplicate-of-itself") {
                 let call = Call::new(attempted, &queries.parked.keys).column(rows.iter().map(|row| Some(row.row)));
                 for mut row in call.fetch(db).await? {
-                    let key = row.bytes()?;
-                    if found_parked.iter().any(|(_, found)| found.as_bytes() == &key[..]) {
+                    let (key, hash, scheme) = (row.bytes()?, row.int()?, row.int()?);
+                    if found_parked.says_so_of(&key, Fingerprint::from_stored(scheme, hash)) {
                         return Err(still_parked(attempted));
                     }
                 }

@@ -64,7 +64,7 @@ impl<D: Dialect> Quarantine for SqlTx<D> {
         let patience = self.patience();
         let (queries, _, db) = self.parts();
         let found = bounded(patience, find_records(db, &queries.operators.quarantine, consumer, keys)).await?;
-        Ok(found.into_iter().map(|found| found.map(|(_, said)| said)).collect())
+        Ok(found.into_iter().map(|found| found.map(|found| found.said)).collect())
     }
 
     async fn annotate(&mut self, rows: &[i64], note: Option<&str>) -> Result<Vec<bool>, StoreError> {
@@ -125,7 +125,7 @@ impl<D: Dialect> Quarantine for SqlTx<D> {
             if !matches!(self.claim(&[request]).await?[..], [Claim::Fresh]) {
                 return Err(taken_meanwhile(&with.key));
             }
-            self.record(&[(consumer, key, Outcome::of(OutcomeKind::Parked))]).await?;
+            self.record(&[(consumer, key, Outcome::parked_by(with.consumer, consumer))]).await?;
         }
         let (queries, _, db) = self.parts();
         bounded(patience, replace(db, &queries.operators.quarantine, row, with, link)).await?;
@@ -199,8 +199,15 @@ fn stored_state(row: &mut Row) -> Result<ParkedState, StoreError> {
     ParkedState::from_code(row.int()?).ok_or_else(|| corrupt("a state that this version does not know"))
 }
 
-/// What is remembered under a key, with whose records it is in.
-type Found = (ConsumerId, Remembered);
+/// What is remembered under a key.
+#[derive(Clone, Debug)]
+struct Found {
+    /// Whose records it is in.
+    owner: ConsumerId,
+    said: Remembered,
+    /// The consumer whose row it stands for, if it names one.
+    parker: Option<ConsumerId>,
+}
 
 /// The records under these keys: the consumer's own before those that consumers share.
 async fn find_records(
@@ -231,9 +238,10 @@ async fn find_all(
         let (hash, scheme) = (row.int()?, row.int()?);
         let outcome = OutcomeKind::from_code(row.int()?).ok_or_else(|| corrupt("an outcome that is none"))?;
         let (own, shared) = found.get_mut(at).ok_or_else(|| corrupt("a key that was not asked for"))?;
+        let parker = Outcome::from_stored(outcome, row.bytes_or_null()?).parker();
         let (fingerprint, is_shared) = (Fingerprint::from_stored(scheme, hash), owner != consumer);
         let place = if is_shared { shared } else { own };
-        *place = Some((owner, Remembered { fingerprint, outcome, is_shared }));
+        *place = Some(Found { owner, said: Remembered { fingerprint, outcome, is_shared }, parker });
     }
     Ok(found)
 }
@@ -256,13 +264,51 @@ async fn owners(
         let asked = asked.into_iter().map(|mut row| Ok((row.int()?, row.int()?)));
         elsewhere = asked.collect::<Result<_, StoreError>>()?;
     }
-    let owners = |(row, (own, shared)): (&Locked, (Option<Found>, Option<Found>))| {
-        // Beside one of its own, a shared record may be that of another consumer's row; it is, where this one shares nothing.
-        let is_ours = elsewhere.get(&row.row).is_none_or(|never_shares| *never_shares == 0 && own.is_none());
-        let all = own.into_iter().chain(shared.filter(|_| is_ours));
-        all.filter(|(_, said)| said.is_of_parked(row.fingerprint, row.owns_record)).map(|(owner, _)| owner).collect()
-    };
-    Ok(rows.iter().zip(found).map(owners).collect())
+    let mut all = Vec::with_capacity(rows.len());
+    for (row, (own, shared)) in rows.iter().zip(found) {
+        // Where a shared record names no consumer: beside one of its own, it may be that of another consumer's row; it is,
+        // where this one shares nothing.
+        let may_be = elsewhere.get(&row.row).is_none_or(|never_shares| *never_shares == 0 && own.is_none());
+        let is_ours = |found: &Found| found.parker.map_or(may_be, |parker| parker == consumer);
+        let mut owners = Vec::new();
+        for Found { owner, said, .. } in own.into_iter().chain(shared.filter(is_ours)) {
+            if said.is_of_parked(row.fingerprint, row.owns_record)
+                && !is_of_other(db, queries, row, owner, &said).await?
+            {
+                owners.push(owner);
+            }
+        }
+        all.push(owners);
+    }
+    Ok(all)
+}
+
+/// Whether a record that can't be compared with a row, because fingerprints were made otherwise meanwhile, is that of a
+/// row with just its content.
+async fn is_of_other(
+    db: &mut impl Connection,
+    queries: &QuarantineQueries,
+    row: &Locked,
+    owner: ConsumerId,
+    said: &Remembered,
+) -> Result<bool, StoreError> {
+    if said.fingerprint == row.fingerprint {
+        return Ok(false);
+    }
+    Ok(!with_content(db, queries, owner, &row.key, said.fingerprint).await?.is_empty())
+}
+
+/// The rows under a key with this content: of the consumer, or of all where it stands for the shared records.
+async fn with_content(
+    db: &mut impl Connection,
+    queries: &QuarantineQueries,
+    consumer: ConsumerId,
+    key: &Key,
+    content: Fingerprint,
+) -> Result<Vec<i64>, StoreError> {
+    let call = Call::new("read parked messages", &queries.is_parked).value(consumer.0).value(key.as_bytes());
+    let rows = call.value(content.hash()).value(content.scheme()).fetch(db).await?;
+    rows.into_iter().map(|mut row| row.int()).collect()
 }
 
 async fn lock_rows(
@@ -392,11 +438,8 @@ async fn free_the_way(
     let locked = lock_rows(db, queries, attempted, &[row]).await?;
     let Some(old) = locked.into_iter().next().filter(|row| row.is_dead) else { return refused };
     let (hash, scheme) = (with.fingerprint.hash(), with.fingerprint.scheme());
-    let same = Call::new(attempted, &queries.is_parked).value(with.consumer.0).value(with.key.as_bytes());
-    for mut parked in same.value(hash).value(scheme).fetch(db).await? {
-        if parked.int::<i64>()? != row {
-            return Ok(Way::Blocked(Superseded::Taken));
-        }
+    if with_content(db, queries, with.consumer, &with.key, with.fingerprint).await?.iter().any(|same| *same != row) {
+        return Ok(Way::Blocked(Superseded::Taken));
     }
     let old = [old];
     let owners = owners(db, queries, old[0].consumer, &old).await?.concat();

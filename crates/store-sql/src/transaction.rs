@@ -1,6 +1,6 @@
 //! A session, and the transaction that it turns into.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use oncebox_core::error::{StoreError, StoreErrorKind};
 use oncebox_core::key::Key;
 use oncebox_core::outcome::Outcome;
+use oncebox_core::parked::FoundParked;
 use oncebox_core::store::{ConsumerId, Ended, Session, Transaction};
 
 use sqlx::SqlSafeStr;
@@ -39,7 +40,7 @@ pub struct SqlTx<D: Dialect> {
     /// Those of its claims that were reclaimed, with what their records said before.
     pub(crate) reclaimed: HashMap<(ConsumerId, Key), Outcome>,
     /// Keys that were asked for and whose records say that their message is parked, whoever keeps them.
-    pub(crate) found_parked: HashSet<(ConsumerId, Key)>,
+    pub(crate) found_parked: FoundParked,
     /// Consumers of which nothing was parked that may block an order key, as the last claim has seen it.
     pub(crate) unblocked: Vec<ConsumerId>,
     pub(crate) hope: Hope,
@@ -66,7 +67,7 @@ impl<D: Dialect> Session for SqlSession<D> {
             open,
             claimed: Claimed::default(),
             reclaimed: HashMap::new(),
-            found_parked: HashSet::new(),
+            found_parked: FoundParked::default(),
             unblocked: Vec::new(),
             hope: self.hope,
             untouched: true,

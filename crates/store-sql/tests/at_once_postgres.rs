@@ -17,11 +17,15 @@ use oncebox_core::horizon::{Consumers, Expiry, SweepReceived};
 use oncebox_core::journal::{DeliveryEnd, JournalEntry, Journals, Told};
 use oncebox_core::outbox::{Fetch, KeepSent, Outbox, OutboxStore};
 use oncebox_core::parked::{Cause, Park, ParkLease, Parking, Verdict, Waits};
+use oncebox_core::quarantine::Quarantine;
 use oncebox_core::queue::{
     Enqueue, HeldLane, Keep, LaneRequest, LeaseRequest, QueueId, QueueSpec, QueueStore, QueueTx,
 };
 use oncebox_core::replay::{ReplaySpec, ReplayState, Replays};
-use oncebox_core::{Clock, ConsumerId, ConsumerName, Key, Message, Outgoing, Session, Store, Timestamp, Transaction};
+use oncebox_core::{
+    Clock, ConsumerId, ConsumerName, Inbox, Key, Message, Outcome, OutcomeKind, Outgoing, Session, Store, Timestamp,
+    Transaction,
+};
 use oncebox_store_sql::Postgres;
 use oncebox_testkit::{ManualClock, eventually};
 use sqlx::{Connection, Executor};
@@ -268,22 +272,52 @@ async fn a_process_that_stirs_at_the_last_moment_is_not_gone() {
     tx.rollback().await;
 }
 
-/// A row that is just being ended is locked; a heartbeat that waited for it could deadlock with a batch.
-#[tokio::test]
-async fn a_heartbeat_does_not_wait_for_a_parked_row_that_is_being_ended() {
-    let Some((store, _)) = open("a_heartbeat_does_not_wait_for_a_parked_row_that_is_being_ended").await else { return };
-    let ours = consumer(&store, "invoices").await;
+fn parked(consumer: ConsumerId, text: &str, waits: Waits) -> Park {
     let cause = Cause::new(None, "noted", "bank-closed");
-    let waits = Waits::Retry(Duration::ZERO);
-    let parks = ["1", "2"].map(|text| Park {
-        consumer: ours,
+    Park {
+        consumer,
         message: Arc::new(Message::new("noted")),
         key: Key::id(text).unwrap(),
         fingerprint: fingerprint(7),
         owns_record: false,
         order_key: None,
-        verdict: Verdict { waits, class: None, cause: cause.clone(), reason: "closed".to_owned(), attempts: 1 },
-    });
+        verdict: Verdict { waits, class: None, cause, reason: "closed".to_owned(), attempts: 1 },
+    }
+}
+
+/// Parks a dead message with its record, and answers with its row.
+async fn dead(store: &Postgres, consumer: ConsumerId, text: &str) -> i64 {
+    let park = Park { owns_record: true, ..parked(consumer, text, Waits::Person) };
+    let mut tx = begin(store).await;
+    claim(&mut tx, &request(consumer, text)).await;
+    tx.record(&[(consumer, park.key.clone(), Outcome::of(OutcomeKind::Parked))]).await.unwrap();
+    tx.park(&[park]).await.unwrap();
+    let row = tx.page(consumer, 0, 100).await.unwrap().last().unwrap().row;
+    commit(tx).await;
+    row
+}
+
+/// A discard locks the row and the record of what it discards and no more, and passes over what another one has locked.
+#[tokio::test]
+async fn discards_at_once_wait_for_each_other_in_nothing() {
+    let Some((store, _)) = open("discards_at_once_wait_for_each_other_in_nothing").await else { return };
+    let (ours, other) = (consumer(&store, "invoices").await, consumer(&store, "reports").await);
+    let (a, b) = (dead(&store, ours, "a").await, dead(&store, ours, "b").await);
+    let of_other = dead(&store, other, "a").await;
+    let (mut first, mut second) = (begin(&store).await, impatient(&store).await);
+    assert_eq!(first.discard(&[a], "a test").await.unwrap(), [true]);
+    assert_eq!(second.discard(&[a, b], "a test").await.unwrap(), [false, true], "another key of the consumer");
+    assert_eq!(second.discard(&[of_other], "a test").await.unwrap(), [true], "the same key of another consumer");
+    commit(second).await;
+    commit(first).await;
+}
+
+/// A row that is just being ended is locked; a heartbeat that waited for it could deadlock with a batch.
+#[tokio::test]
+async fn a_heartbeat_does_not_wait_for_a_parked_row_that_is_being_ended() {
+    let Some((store, _)) = open("a_heartbeat_does_not_wait_for_a_parked_row_that_is_being_ended").await else { return };
+    let ours = consumer(&store, "invoices").await;
+    let parks = ["1", "2"].map(|text| parked(ours, text, Waits::Retry(Duration::ZERO)));
     let mut tx = begin(&store).await;
     tx.park(&parks).await.unwrap();
     let leased = tx.lease_parked(&ParkLease { consumer: ours, max: 10, lease: LEASE }).await.unwrap();

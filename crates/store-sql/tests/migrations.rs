@@ -9,6 +9,7 @@ use common::{PostgresPlace, SqlitePlace};
 use oncebox_core::Code;
 use oncebox_core::{Store, StoreError, StoreErrorKind};
 use oncebox_store_sql::{Migrate, Postgres, Sqlite};
+use sqlx::Connection as _;
 use tokio::task::JoinSet;
 
 async fn all<S: Store>(mut starts: JoinSet<Result<S, StoreError>>) {
@@ -98,6 +99,16 @@ async fn a_file_with_tables_of_its_own_becomes_a_store() {
     place.run("create table payments (id integer primary key, name text, value text)").await;
     let store = place.open().await;
     assert!(store.schema_check().await.unwrap().is_current());
+}
+
+#[tokio::test]
+async fn a_schema_with_tables_of_its_own_becomes_a_store() {
+    let Some(place) = PostgresPlace::or_skip("a_schema_with_tables_of_its_own_becomes_a_store") else { return };
+    let mut connection = sqlx::PgConnection::connect(&place.url).await.unwrap();
+    let schema = &place.schema;
+    let own = format!("create schema {schema}; create table {schema}.payments (id int8 primary key)");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(own)).execute(&mut connection).await.unwrap();
+    assert!(place.open().await.schema_check().await.unwrap().is_current());
 }
 
 #[tokio::test]

@@ -46,9 +46,14 @@ on_both_stores! {
     a_row_that_ends_leaves_the_record_of_a_third_consumer,
     a_row_of_a_consumer_that_shares_its_keys_settles_the_shared_record,
     only_a_row_of_the_same_message_keeps_a_shared_record_parked,
+    only_a_row_of_a_consumer_that_shares_its_keys_keeps_a_shared_record_parked,
+    a_shared_record_that_names_a_consumer_is_settled_by_its_row_alone,
+    a_shared_record_that_names_a_consumer_is_rejected_by_its_discard_alone,
+    a_discard_leaves_the_record_of_a_row_with_just_its_content,
     a_settled_record_is_as_old_as_the_end_of_its_row,
     a_discard_asks_the_binding_of_its_own_consumer,
     a_discard_heeds_rows_of_the_same_content_alone,
+    a_discard_heeds_rows_of_consumers_that_share_their_keys_alone,
     a_discard_of_a_consumer_with_keys_of_its_own_leaves_shared_records,
 }
 
@@ -94,12 +99,16 @@ async fn add<S: QuarantineStore>(store: &S, parks: &[Park]) -> Vec<i64> {
 
 /// Records that say "parked", of the content that all rows have.
 async fn record_parked<S: Store>(store: &S, owners: &[ConsumerId], text: &str) {
-    let mut tx = begin(store).await;
     for owner in owners {
-        let request = ClaimRequest { consumer: *owner, key: key(text), fingerprint: fingerprint(7), id_hash: None };
-        assert_eq!(claim(&mut tx, &request).await, Claim::Fresh);
-        tx.record(&[(*owner, key(text), Outcome::of(OutcomeKind::Parked))]).await.unwrap();
+        record(store, *owner, text, fingerprint(7), Outcome::of(OutcomeKind::Parked)).await;
     }
+}
+
+async fn record<S: Store>(store: &S, owner: ConsumerId, text: &str, fingerprint: Fingerprint, outcome: Outcome) {
+    let mut tx = begin(store).await;
+    let request = ClaimRequest { consumer: owner, key: key(text), fingerprint, id_hash: None };
+    assert_eq!(claim(&mut tx, &request).await, Claim::Fresh);
+    tx.record(&[(owner, key(text), outcome)]).await.unwrap();
     commit(tx).await;
 }
 
@@ -191,6 +200,97 @@ async fn only_a_row_of_the_same_message_keeps_a_shared_record_parked<F: StoreFix
     assert_eq!(recorded(store, shared, "c").await, OutcomeKind::Parked);
 }
 
+/// Of a consumer that is bound to keys of its own, it is another record that says so.
+async fn only_a_row_of_a_consumer_that_shares_its_keys_keeps_a_shared_record_parked<F>(setup: Setup<F>)
+where
+    F: StoreFixture<Store: QuarantineStore>,
+{
+    let store = &setup.store;
+    let ours = consumer(store, "invoices").await;
+    let (apart, sharing) = own_and_shared_keys(store).await;
+    let shared = shared_records(store).await;
+    add(store, &["a", "b"].map(|text| due(ours, text))).await;
+    add(store, &[dead(apart, "a")]).await;
+    add(store, &[dead(sharing, "b")]).await;
+    record_parked(store, &[shared], "a").await;
+    record_parked(store, &[shared], "b").await;
+    end_all(store, ours).await;
+    assert_eq!(recorded(store, shared, "a").await, OutcomeKind::Applied);
+    assert_eq!(recorded(store, shared, "b").await, OutcomeKind::Parked);
+}
+
+/// Two consumers: one is bound to keys of its own, the other to keys that it shares.
+async fn own_and_shared_keys<S: HorizonStore>(store: &S) -> (ConsumerId, ConsumerId) {
+    let (apart, sharing) = (consumer(store, "reports").await, consumer(store, "letters").await);
+    bind(store, apart, Scheme::own_keys()).await;
+    bind(store, sharing, Scheme { scope: "global".to_owned(), ..Scheme::own_keys() }).await;
+    (apart, sharing)
+}
+
+/// Shared records "a", which names the other consumer, and "b", which names the one whose rows these are. The other one has
+/// parked both messages as well, "a" under a key of another deployment.
+async fn named_records<S: QuarantineStore>(store: &S, park: fn(ConsumerId, &str) -> Park) -> (ConsumerId, Vec<i64>) {
+    let (ours, other) = (consumer(store, "invoices").await, consumer(store, "reports").await);
+    let shared = shared_records(store).await;
+    let rows = add(store, &["a", "b"].map(|text| park(ours, text))).await;
+    add(store, &["of a", "b"].map(|text| dead(other, text))).await;
+    for (text, parker) in [("a", other), ("b", ours)] {
+        record(store, shared, text, fingerprint(7), Outcome::parked_by(parker, shared)).await;
+    }
+    (ours, rows)
+}
+
+async fn a_shared_record_that_names_a_consumer_is_settled_by_its_row_alone<F>(setup: Setup<F>)
+where
+    F: StoreFixture<Store: QuarantineStore>,
+{
+    let store = &setup.store;
+    let (ours, _) = named_records(store, due).await;
+    end_all(store, ours).await;
+    let shared = shared_records(store).await;
+    assert_eq!(recorded(store, shared, "a").await, OutcomeKind::Parked);
+    assert_eq!(recorded(store, shared, "b").await, OutcomeKind::Applied);
+}
+
+async fn a_shared_record_that_names_a_consumer_is_rejected_by_its_discard_alone<F>(setup: Setup<F>)
+where
+    F: StoreFixture<Store: QuarantineStore>,
+{
+    let store = &setup.store;
+    let (ours, rows) = named_records(store, dead).await;
+    let shared = shared_records(store).await;
+    // Without a name, a record of its own would leave it the shared one beside.
+    record_parked(store, &[ours], "b").await;
+    for row in rows {
+        discard(store, row).await;
+    }
+    assert_eq!(recorded(store, shared, "a").await, OutcomeKind::Parked);
+    assert_eq!(recorded(store, shared, "b").await, OutcomeKind::Rejected);
+}
+
+/// Fingerprints were made otherwise when the other row was parked: the record can't be compared with the one that goes.
+async fn a_discard_leaves_the_record_of_a_row_with_just_its_content<F: StoreFixture<Store: QuarantineStore>>(
+    setup: Setup<F>,
+) {
+    let store = &setup.store;
+    let (ours, shared) = (consumer(store, "invoices").await, shared_records(store).await);
+    let rows = add(store, &["a", "b", "c"].map(|text| dead(ours, text))).await;
+    let of_today = |consumer, text| Park { fingerprint: other_scheme(), ..dead(consumer, text) };
+    add(store, &[of_today(ours, "a")]).await;
+    add(store, &[of_today(consumer(store, "reports").await, "b")]).await;
+    record(store, ours, "a", other_scheme(), Outcome::of(OutcomeKind::Parked)).await;
+    record(store, shared, "b", other_scheme(), Outcome::of(OutcomeKind::Parked)).await;
+    record(store, ours, "c", other_scheme(), Outcome::of(OutcomeKind::Parked)).await;
+    for row in &rows[..3] {
+        discard(store, *row).await;
+    }
+    let mut tx = begin(store).await;
+    let said = [tx.remembered(ours, &[key("a"), key("c")]).await, tx.remembered(shared, &[key("b")]).await];
+    tx.rollback().await;
+    let said: Vec<_> = said.into_iter().flat_map(Result::unwrap).map(|said| said.unwrap().outcome).collect();
+    assert_eq!(said, [OutcomeKind::Parked, OutcomeKind::Rejected, OutcomeKind::Parked]);
+}
+
 /// Retention counts from there: a message that waited for a month and is applied now is remembered from now on.
 async fn a_settled_record_is_as_old_as_the_end_of_its_row<F: StoreFixture<Store: QuarantineStore>>(setup: Setup<F>) {
     let store = &setup.store;
@@ -254,6 +354,27 @@ async fn a_discard_heeds_rows_of_the_same_content_alone<F: StoreFixture<Store: Q
     discard(store, rows[0]).await;
     assert_eq!(recorded(store, ours, "a").await, OutcomeKind::Rejected);
     assert_eq!(recorded(store, shared, "a").await, OutcomeKind::Rejected);
+}
+
+/// Beside a record of its own, the shared one is another row's only if the consumer of that shares its keys.
+async fn a_discard_heeds_rows_of_consumers_that_share_their_keys_alone<F>(setup: Setup<F>)
+where
+    F: StoreFixture<Store: QuarantineStore>,
+{
+    let store = &setup.store;
+    let ours = consumer(store, "invoices").await;
+    let (apart, sharing) = own_and_shared_keys(store).await;
+    let shared = shared_records(store).await;
+    let rows = add(store, &["a", "b"].map(|text| dead(ours, text))).await;
+    add(store, &[dead(apart, "a")]).await;
+    add(store, &[dead(sharing, "b")]).await;
+    record_parked(store, &[ours, shared], "a").await;
+    record_parked(store, &[ours, shared], "b").await;
+    for row in rows {
+        discard(store, row).await;
+    }
+    assert_eq!(recorded(store, shared, "a").await, OutcomeKind::Rejected);
+    assert_eq!(recorded(store, shared, "b").await, OutcomeKind::Parked);
 }
 
 /// Whatever its row believes to own, and though it has no record of its own.

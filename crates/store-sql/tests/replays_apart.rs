@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::fixtures::{PostgresFixture, SqliteFixture};
 use common::{begin, claim, commit, consumer, fingerprint};
-use oncebox_core::parked::{Cause, Park, ParkLease, Parking, PutBack, Verdict, Waits};
+use oncebox_core::parked::{Cause, LeasedPark, Park, ParkLease, Parking, PutBack, Verdict, Waits};
 use oncebox_core::quarantine::{Quarantine, QuarantineStore, Superseded};
 use oncebox_core::replay::{Hold, OnTheirWay, ReplayId, ReplaySpec, Replays};
 use oncebox_core::{ClaimRequest, Class, Clock, ConsumerId, Inbox, Key, Message, Outcome, OutcomeKind, Transaction};
@@ -110,15 +110,14 @@ async fn revive<S: QuarantineStore>(store: &S, rows: &[i64], replay: ReplayId) {
     commit(tx).await;
 }
 
-/// Leases what is due and gives it up again.
-async fn fail<S: QuarantineStore>(store: &S, consumer: ConsumerId) {
+/// Leases what is due and gives it up again, under this order key if it waited for a version.
+async fn fail<S: QuarantineStore>(store: &S, consumer: ConsumerId, order_key: Option<&str>) {
     let mut tx = begin(store).await;
     let leased = tx.lease_parked(&ParkLease { consumer, max: 100, lease: LEASE }).await.unwrap();
     assert!(!leased.is_empty());
     let verdict = dead(consumer, None, "any").verdict;
-    tx.put_back(&leased.iter().map(|row| PutBack::new(row.receipt, verdict.clone())).collect::<Vec<_>>())
-        .await
-        .unwrap();
+    let put_back = |row: &LeasedPark| PutBack::new(row.receipt, verdict.clone()).under(order_key.map(str::to_owned));
+    tx.put_back(&leased.iter().map(put_back).collect::<Vec<_>>()).await.unwrap();
     commit(tx).await;
 }
 
@@ -164,7 +163,7 @@ where
     revive(store, &rows[..1], id).await;
     assert_eq!(on_their_way(store, ours, id).await, OnTheirWay { live: 1, held_up: 0, failed: 0 });
     assert_eq!(on_their_way(store, other, id).await, OnTheirWay { live: 0, held_up: 0, failed: 0 });
-    fail(store, ours).await;
+    fail(store, ours, None).await;
     revive(store, &rows[1..], id).await;
     assert_eq!(on_their_way(store, ours, id).await, OnTheirWay { live: 0, held_up: 1, failed: 1 });
     revive(store, &rows[..1], id).await;
@@ -184,7 +183,7 @@ async fn a_revived_row_that_failed_is_not_held_up<F: StoreFixture<Store: Quarant
     let rows = add(store, &[gap, dead(ours, Some("a"), "2")]).await;
     let id = create(store, ours).await;
     revive(store, &rows[1..], id).await;
-    fail(store, ours).await;
+    fail(store, ours, Some("a")).await;
     assert_eq!(on_their_way(store, ours, id).await, OnTheirWay { live: 0, held_up: 0, failed: 1 });
 }
 
@@ -214,7 +213,7 @@ async fn an_edited_row_is_of_no_replay<F: StoreFixture<Store: QuarantineStore>>(
     let rows = add(store, &[dead(ours, None, "1")]).await;
     let id = create(store, ours).await;
     revive(store, &rows, id).await;
-    fail(store, ours).await;
+    fail(store, ours, None).await;
     assert_eq!(on_their_way(store, ours, id).await, OnTheirWay { live: 0, held_up: 0, failed: 1 });
     let mut tx = begin(store).await;
     assert_eq!(tx.supersede(rows[0], &dead(ours, None, "2"), 1, "edited").await.unwrap(), Superseded::Done);

@@ -18,6 +18,7 @@ use super::queue::Queues;
 use crate::identity::Binding;
 use crate::key::Key;
 use crate::offsets::TakenOffset;
+use crate::parked::FoundParked;
 use crate::store::ConsumerId;
 
 /// Everything a memory store knows. Only the one open transaction touches it.
@@ -53,7 +54,7 @@ pub struct MemoryDb {
     /// Those of them that were reclaimed, with what their records said before.
     pub(super) reclaimed: HashMap<(ConsumerId, Key), Record>,
     /// Keys that were asked for and whose records say that their message is parked, whoever keeps them.
-    pub(super) found_parked: HashSet<(ConsumerId, Key)>,
+    pub(super) found_parked: FoundParked,
 }
 
 /// A memory table refused a statement. The transaction is aborted, whatever the handler makes of the error.
@@ -86,7 +87,7 @@ impl MemoryDb {
             aborted: false,
             claimed: HashSet::new(),
             reclaimed: HashMap::new(),
-            found_parked: HashSet::new(),
+            found_parked: FoundParked::default(),
         }
     }
 

@@ -30,8 +30,10 @@ impl Inbox for MemoryTx {
                 let outcome = found.outcome.clone().replayed();
                 let earlier = Earlier { outcome, id_hash: found.id_hash, fingerprint: found.fingerprint };
                 let claim = judge(request.fingerprint, earlier);
-                if matches!(&claim, Claim::Duplicate(earlier) if earlier.is_parked()) {
-                    db.found_parked.insert(place);
+                if let Claim::Duplicate(earlier) = &claim
+                    && earlier.is_parked()
+                {
+                    db.found_parked.add(place, Some(earlier.fingerprint));
                 }
                 claims.push(claim);
                 continue;
@@ -59,7 +61,7 @@ impl Inbox for MemoryTx {
                 return Err(StoreError::new(StoreErrorKind::Corrupt, format!("record the outcome of {key}"), why));
             };
             if outcome.kind() == OutcomeKind::Parked {
-                db.found_parked.insert(place.clone());
+                db.found_parked.add(place.clone(), None);
             }
             set_record(db, place, Some(Record { outcome: outcome.clone(), ..before }));
         }
@@ -96,7 +98,7 @@ impl Inbox for MemoryTx {
             // One that was parked before is parked again: its message waits, and must not be taken for a new one.
             let before = db.reclaimed.remove(place);
             if before.is_some() {
-                db.found_parked.insert(place.clone());
+                db.found_parked.add(place.clone(), None);
             }
             set_record(db, place.clone(), before);
         }

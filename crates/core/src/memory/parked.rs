@@ -279,7 +279,7 @@ impl Parking for MemoryTx {
         }
         let is_undone = |receipt: &ParkReceipt| {
             let park = db.state().parked.in_hand(*receipt).map(|row| &row.park);
-            park.is_some_and(|park| db.found_parked.iter().any(|(_, key)| *key == park.key))
+            park.is_some_and(|park| db.found_parked.says_so_of(park.key.as_bytes(), park.fingerprint))
         };
         if !planted::is("parked-duplicate-of-itself") && rows.iter().any(is_undone) {
             return Err(still_parked(attempted));

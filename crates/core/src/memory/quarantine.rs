@@ -72,10 +72,22 @@ fn find_parked(state: &State, park: &Park) -> Vec<(ConsumerId, Record)> {
     let has_own = state.inbox.contains_key(&(park.consumer, park.key.clone()));
     let of_parked = records(state, park).filter(|(owner, record)| {
         let said = remembered(park.consumer, (*owner, record));
-        let is_elsewhere = has_own && is_parked_elsewhere(state, park) || !may_share(state, park.consumer);
-        said.is_of_parked(park.fingerprint, park.owns_record) && !(said.is_shared && is_elsewhere)
+        let may_be_elsewhere = has_own && is_parked_elsewhere(state, park) || !may_share(state, park.consumer);
+        let is_elsewhere = record.outcome.parker().map_or(may_be_elsewhere, |parker| parker != park.consumer);
+        let is_ours = said.is_of_parked(park.fingerprint, park.owns_record) && !(said.is_shared && is_elsewhere);
+        is_ours && !is_of_other(state, park, &said)
     });
     of_parked.map(|(owner, record)| (owner, record.clone())).collect()
+}
+
+/// Whether a record that can't be compared with a row, because fingerprints were made otherwise meanwhile, is that of a
+/// row with just its content.
+fn is_of_other(state: &State, park: &Park, said: &Remembered) -> bool {
+    let is_its_row = |other: &Park| {
+        let may_be = said.is_shared || other.consumer == park.consumer;
+        may_be && other.key == park.key && other.fingerprint == said.fingerprint
+    };
+    said.fingerprint != park.fingerprint && state.parked.rows.values().any(|row| is_its_row(&row.park))
 }
 
 /// The records under a message's key, its consumer's own first.
@@ -107,7 +119,8 @@ pub(super) fn settle(db: &mut MemoryDb, id: i64, now: Timestamp) {
     let state = db.state();
     let is_ours = |(owner, record): &(ConsumerId, &Record)| {
         let is_parked = record.outcome.kind() == OutcomeKind::Parked && record.fingerprint == park.fingerprint;
-        let is_shared_ours = || may_share(state, park.consumer) && !is_parked_elsewhere(state, &park);
+        let may_be_ours = || may_share(state, park.consumer) && !is_parked_elsewhere(state, &park);
+        let is_shared_ours = || record.outcome.parker().map_or_else(may_be_ours, |parker| parker == park.consumer);
         is_parked && (*owner == park.consumer || is_shared_ours())
     };
     let found: Vec<_> = records(state, &park).filter(is_ours).map(|(owner, record)| (owner, record.clone())).collect();
@@ -259,7 +272,7 @@ impl Quarantine for MemoryTx {
             }
         } else {
             reject(db, &old, reason);
-            let (fingerprint, outcome) = (with.fingerprint, Outcome::of(OutcomeKind::Parked));
+            let (fingerprint, outcome) = (with.fingerprint, Outcome::parked_by(with.consumer, owner));
             let record = Record { fingerprint, outcome, id_hash: None, processed_at };
             set_record(db, (owner, with.key.clone()), Some(record));
         }

@@ -47,7 +47,7 @@ pub(super) async fn park_behind<S: ConsumerStore, Src: Source<S>>(
     for place in 0..works.len() {
         let Some(key) = key(&place) else { continue };
         if !judged.fresh.contains(&place) {
-            if held_back.contains(key) && matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::TooOld(_))) {
+            if held_back.contains(key) && matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::Unclear(_))) {
                 // Parked now, it would be before what goes back.
                 judged.fates[place] = Some(Fate::Later);
             }
@@ -109,7 +109,8 @@ async fn put_aside<S: ConsumerStore, Src: Source<S>>(
             } else {
                 // Under its keys of before too: another deployment must not take it for a new one.
                 let keys = claims.parked().filter(|claim| judged.is_ours(claim)).map(place_of);
-                records.extend(keys.map(|(consumer, key)| (consumer, key, Outcome::of(OutcomeKind::Parked))));
+                let own = engine.records.own;
+                records.extend(keys.map(|(owner, key)| (owner, key, Outcome::parked_by(own, owner))));
                 let business: Vec<_> = claims.business().filter(|claim| judged.is_ours(claim)).map(place_of).collect();
                 judged.take_back.extend(business);
             }

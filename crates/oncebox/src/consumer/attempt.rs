@@ -235,7 +235,8 @@ pub(super) async fn inside<S: ConsumerStore, Src: Source<S>>(
     check!(tx, crashpoint("begun").await);
 
     let claims: Vec<Option<&Claims>> = works.iter().map(|w| w.ready.as_ref().ok()?.claims.as_ref()).collect();
-    let places = collapse(claims.iter().copied());
+    let parked_as = works.iter().map(|work| work.delivery.parked.as_ref().map(|parked| parked.fingerprint));
+    let places = collapse(claims.iter().copied().zip(parked_as));
     let mut judged = check!(tx, claim(&mut tx, works, &claims, &places).await);
     tx = plants::commit_claims::<S>(tx, engine.bounds.lock_wait_alone).await;
     check!(tx, crashpoint("claimed").await);
@@ -244,7 +245,7 @@ pub(super) async fn inside<S: ConsumerStore, Src: Source<S>>(
         judged.leave(place, Fate::Duplicate(Outcome::of(OutcomeKind::Applied).replayed(), kind), claims[place]);
     }
     for (place, failure) in check!(tx, too_old::find(engine, &mut tx, works, &judged.fresh).await) {
-        judged.leave(place, Fate::TooOld(failure), claims[place]);
+        judged.leave(place, Fate::Unclear(failure), claims[place]);
     }
     if engine.by_offset {
         check!(tx, leave_done(engine, &mut tx, works, &mut judged).await);

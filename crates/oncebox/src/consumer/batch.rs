@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use oncebox_core::{ConsumerId, Key};
+use oncebox_core::{ConsumerId, Fingerprint, Key};
 
 use super::identity::Claims;
 
@@ -107,14 +107,17 @@ pub(super) enum Place {
 
 /// Finds the messages of a batch that share a key. `ON CONFLICT` names a key once however often it is inserted, so two
 /// deliveries of one message in one statement would both pass for fresh.
-pub(super) fn collapse<'c>(batch: impl IntoIterator<Item = Option<&'c Claims>>) -> Vec<Place> {
+///
+/// With its claims, a message that was parked brings the fingerprint that it was parked with: two that were known to be
+/// different stay so, also where today's fingerprints can't tell.
+pub(super) fn collapse<'c>(batch: impl IntoIterator<Item = (Option<&'c Claims>, Option<Fingerprint>)>) -> Vec<Place> {
     let batch = batch.into_iter();
     let (expected, _) = batch.size_hint();
     let mut leaders: HashMap<(ConsumerId, &Key), usize> = HashMap::with_capacity(expected);
-    let mut leading: Vec<Option<&Claims>> = Vec::with_capacity(expected);
+    let mut leading: Vec<(Option<&Claims>, Option<Fingerprint>)> = Vec::with_capacity(expected);
     let mut places = Vec::with_capacity(expected);
-    for (place, claims) in batch.enumerate() {
-        leading.push(claims);
+    for (place, (claims, parked_as)) in batch.enumerate() {
+        leading.push((claims, parked_as));
         let Some(claims) = claims else {
             places.push(Place::Leader);
             continue;
@@ -126,7 +129,9 @@ pub(super) fn collapse<'c>(batch: impl IntoIterator<Item = Option<&'c Claims>>) 
                 Place::Leader
             }
             Some(leader) => match leading[leader] {
-                Some(first) if same(first, claims) => Place::Follower(leader),
+                (Some(first), first_parked_as) if same(first, claims) && agree(first_parked_as, parked_as) => {
+                    Place::Follower(leader)
+                }
                 _ => Place::Later,
             },
         };
@@ -142,6 +147,10 @@ fn same(a: &Claims, b: &Claims) -> bool {
         && keys(a) == keys(b)
         && a.first.id_hash == b.first.id_hash
         && a.first.fingerprint.agrees_with(b.first.fingerprint)
+}
+
+fn agree(a: Option<Fingerprint>, b: Option<Fingerprint>) -> bool {
+    a.zip(b).is_none_or(|(a, b)| a.agrees_with(b))
 }
 
 #[cfg(test)]
@@ -163,7 +172,7 @@ mod tests {
     }
 
     fn places(batch: &[Claims]) -> Vec<Place> {
-        collapse(batch.iter().map(Some))
+        collapse(batch.iter().map(|claims| (Some(claims), None)))
     }
 
     #[test]
@@ -185,8 +194,19 @@ mod tests {
     }
 
     #[test]
+    fn what_was_parked_as_two_messages_stays_two() {
+        let content =
+            |text: &str| Fingerprinter::default().fingerprint(&Message::new("t").with_payload(text.to_owned()));
+        let (alike, a, b) = (claims("d1", None, "a"), content("a"), content("b"));
+        let parked = |parked_as| collapse([(Some(&alike), Some(a)), (Some(&alike), parked_as)]);
+        assert_eq!(parked(Some(b)), [Place::Leader, Place::Later]);
+        assert_eq!(parked(Some(a)), [Place::Leader, Place::Follower(0)]);
+        assert_eq!(parked(None), [Place::Leader, Place::Follower(0)]);
+    }
+
+    #[test]
     fn messages_that_need_no_claim_never_collapse() {
-        assert_eq!(collapse([None, None]), [Place::Leader, Place::Leader]);
+        assert_eq!(collapse([(None, None), (None, None)]), [Place::Leader, Place::Leader]);
     }
 
     #[test]

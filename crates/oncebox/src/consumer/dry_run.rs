@@ -132,7 +132,7 @@ async fn finished<S: QuarantineStore>(
             Ok(failed(engine, work, &failure))
         }
         Some(Fate::Aside(waits)) => set_aside(&mut tx, work.delivery.receipt().row, waits).await,
-        Some(Fate::TooOld(failure)) => Ok(failed(engine, work, &failure)),
+        Some(Fate::Unclear(failure)) => Ok(failed(engine, work, &failure)),
         Some(Fate::Later | Fate::Suspect | Fate::HeldBack) | None => Ok(DryRan::Moving),
     };
     undo(tx).await?;

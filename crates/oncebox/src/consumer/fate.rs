@@ -8,7 +8,7 @@ use oncebox_core::store::Inbox;
 use oncebox_core::{ConsumerStore, Failure, Outcome, OutcomeKind, Store, StoreError, StoreErrorKind, planted};
 
 use super::batch::Place;
-use super::identity::{Claims, id_hash};
+use super::identity::{Claims, Former, id_hash};
 use super::work::Work;
 
 /// What became of a message in a transaction that committed.
@@ -21,7 +21,7 @@ pub(super) enum Fate {
     /// Its key belongs to another message. Not settled.
     Conflict(Conflict),
     /// It may have been handled before, and nobody knows. Not settled.
-    TooOld(Failure),
+    Unclear(Failure),
     /// It is set aside in the same transaction: behind another of its order key, or for a missing version.
     Aside(Waits),
     /// As many of its order key are parked as may be: it goes back to its source. Not settled.
@@ -114,13 +114,18 @@ pub(super) async fn claim<S: ConsumerStore, R>(
     let mut answer = || answers.next().unwrap_or(Claim::Undecided);
     for (place, claims) in leaders {
         let (first, business) = (answer(), claims.business.as_ref().map(|_| answer()));
-        let was: Vec<(&ClaimRequest, Claim)> = claims.was.iter().map(|former| (&former.request, answer())).collect();
+        let was: Vec<(&Former, Claim)> = claims.was.iter().map(|former| (former, answer())).collect();
+        let was = without_strangers(&mut judged, claims, works[place].delivery.parked.is_some(), was);
         let own = || (claims.first.consumer, claims.first.key.clone());
         let (first, business) = match bridged(&mut judged, place, claims, (first, business), was) {
             Bridged::Alike(first, business) => (first, business),
             Bridged::Before(earlier) => {
                 let kind = kind(claims, &earlier, &works[place]);
                 judged.fates[place] = Some(Fate::Duplicate(earlier.outcome, kind));
+                continue;
+            }
+            Bridged::Unclear(failure) => {
+                judged.leave(place, Fate::Unclear(failure), Some(claims));
                 continue;
             }
         };
@@ -170,6 +175,28 @@ enum Bridged {
     Alike(Claim, Option<Claim>),
     /// It was handled, or is parked, in the way of before.
     Before(Earlier),
+    /// It may have been, or another message was.
+    Unclear(Failure),
+}
+
+/// A message that was parked and comes back was told from others before, or a person has answered for it: what is not known
+/// to be its own under a key of before is another's.
+fn without_strangers<'c>(
+    judged: &mut Judged,
+    claims: &Claims,
+    was_parked: bool,
+    mut was: Vec<(&'c Former, Claim)>,
+) -> Vec<(&'c Former, Claim)> {
+    if was_parked {
+        was.retain(|(former, answer)| {
+            let is_strange = matches!(answer, Claim::Duplicate(earlier) if claims.cannot_compare(former, earlier));
+            if is_strange {
+                judged.foreign.insert((former.request.consumer, former.request.key.clone()));
+            }
+            !is_strange
+        });
+    }
+    was
 }
 
 fn bridged(
@@ -177,15 +204,18 @@ fn bridged(
     at: usize,
     claims: &Claims,
     (first, business): (Claim, Option<Claim>),
-    was: Vec<(&ClaimRequest, Claim)>,
+    was: Vec<(&Former, Claim)>,
 ) -> Bridged {
     let place = |claim: &ClaimRequest| (claim.consumer, claim.key.clone());
     let mut before = None;
     let mut conflict = None;
+    let mut unclear = None;
     let mut ours: Vec<&ClaimRequest> = Vec::new();
-    for (claim, answer) in was {
+    for (former, answer) in was {
+        let claim = &former.request;
         match answer {
             Claim::Fresh => ours.push(claim),
+            Claim::Duplicate(earlier) if claims.cannot_compare(former, &earlier) => unclear = Some(unclear_failure()),
             Claim::Duplicate(earlier) => before = before.or(Some(earlier)),
             // Where only the scope is another, so is the message: its key reads as it does now.
             Claim::Conflict(found) if claim.key == claims.first.key => conflict = Some(found),
@@ -211,7 +241,12 @@ fn bridged(
         judged.take_back.extend(ours.into_iter().chain([&claims.first]).map(place));
         return Bridged::Alike(Claim::Conflict(conflict), business);
     }
-    let Some(earlier) = before else { return Bridged::Alike(first, business) };
+    let Some(earlier) = before else {
+        return match unclear {
+            None => Bridged::Alike(first, business),
+            Some(failure) => Bridged::Unclear(failure),
+        };
+    };
     ours.push(&claims.first);
     ours.extend(&claims.business);
     if earlier.is_parked() {
@@ -223,6 +258,12 @@ fn bridged(
         judged.outcomes.extend(ours.into_iter().map(outcome));
     }
     Bridged::Before(earlier)
+}
+
+fn unclear_failure() -> Failure {
+    let why = "a message was handled, or is parked, under its former key, and the fingerprints of then and now cannot be \
+               compared; replay it if it is another message, discard it if it is the same";
+    Failure::permanent(why).code("former-key")
 }
 
 /// A message that was parked and is tried again finds its own records: they become claims again, once. There may be one under
@@ -294,10 +335,10 @@ pub(super) fn hold_back<S: Store, R>(judged: &mut Judged, works: &[Work<S, R>], 
     let mut behind: HashSet<&str> = HashSet::new();
     for (place, work) in works.iter().enumerate() {
         let Some(key) = work.order_key.as_deref() else { continue };
-        if behind.contains(key) && matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::TooOld(_))) {
+        if behind.contains(key) && matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::Unclear(_))) {
             // Parked now, it would be in the way of what is before it.
             judged.fates[place] = Some(Fate::Later);
-        } else if matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::TooOld(_) | Fate::Later)) {
+        } else if matches!(judged.fates[place], Some(Fate::Conflict(_) | Fate::Unclear(_) | Fate::Later)) {
             behind.insert(key);
         } else if behind.contains(key) && judged.fresh.contains(&place) {
             judged.leave(place, Fate::Later, claims[place]);

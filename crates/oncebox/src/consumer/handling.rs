@@ -107,7 +107,7 @@ pub(super) async fn handle<S: ConsumerStore, Src: Source<S>>(
             !turn.places.is_empty()
         });
         for (other, fate) in judged.fates.iter_mut().enumerate() {
-            if matches!(fate, Some(Fate::Suspect | Fate::Conflict(_) | Fate::TooOld(_))) && is_behind(other) {
+            if matches!(fate, Some(Fate::Suspect | Fate::Conflict(_) | Fate::Unclear(_))) && is_behind(other) {
                 *fate = Some(Fate::Later);
             }
         }

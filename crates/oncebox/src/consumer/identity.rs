@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use oncebox_core::claim::ClaimRequest;
+use oncebox_core::claim::{ClaimRequest, Earlier};
 use oncebox_core::identity::Scheme;
 use oncebox_core::{
     ConsumerId, Content, Coordinate, Failure, Fingerprint, Fingerprinter, Key, KeyError, KeyStrategy, Message, Scope,
@@ -133,6 +133,14 @@ pub(super) struct Former {
 }
 
 impl Claims {
+    /// Whether nothing tells if what was handled, or is parked, under a key of before is this message: the key is another
+    /// now, perhaps because messages shared it, and so are the fingerprints.
+    pub(super) fn cannot_compare(&self, former: &Former, earlier: &Earlier) -> bool {
+        let same_key = [Some(&self.first), self.business.as_ref()].into_iter().flatten();
+        let same_key = same_key.map(|now| &now.key).any(|now| *now == former.request.key);
+        !same_key && !former.is_broader && earlier.fingerprint.scheme() != former.request.fingerprint.scheme()
+    }
+
     pub(super) fn all(&self) -> impl Iterator<Item = &ClaimRequest> {
         std::iter::once(&self.first).chain(self.beside())
     }

@@ -13,12 +13,13 @@ use oncebox_core::fingerprint::Fingerprint;
 use oncebox_core::parked::{Park, Parking, PutBack, Verdict, Waits};
 use oncebox_core::store::{Ended, Inbox, Session, Transaction};
 use oncebox_core::{
-    Content, Coordinate, Key, KeyError, KeyStrategy, Message, MessageId, Outcome, OutcomeKind, Source, Store,
+    ConsumerId, Content, Coordinate, Key, KeyError, KeyStrategy, Message, MessageId, Outcome, Source, Store,
     StoreError, StoreErrorKind, planted,
 };
 
 use super::Engine;
 use super::guard::{Guarded, Panicked};
+use super::identity::Claims;
 use super::setup::Flow;
 use super::work::Work;
 use crate::queue_source::ORIGIN;
@@ -178,7 +179,9 @@ struct Standing {
     /// The claims that stand for it in the inbox: under its key, and under those of before.
     claims: Vec<ClaimRequest>,
     /// Where it could not be tried and so has no claim: what it would claim.
-    untried: Vec<ClaimRequest>,
+    untried: Option<Claims>,
+    /// Whose row it is.
+    consumer: ConsumerId,
 }
 
 impl Standing {
@@ -186,12 +189,13 @@ impl Standing {
         engine: &Engine<S, Src>,
         work: &Work<S, Src::Receipt>,
     ) -> Result<Self, StoreError> {
+        let consumer = engine.records.own;
         if let Ok(ready) = &work.ready
             && let Some(claims) = &ready.claims
         {
             let (key, fingerprint) = (claims.first.key.clone(), claims.first.fingerprint);
             let claims = claims.parked().cloned().collect();
-            return Ok(Self { key, fingerprint, claims, untried: Vec::new() });
+            return Ok(Self { key, fingerprint, claims, untried: None, consumer });
         }
         let message = &*work.delivery.message;
         let named = engine.identity.claims(engine.records, message, work.delivery.coordinate.as_ref());
@@ -199,15 +203,16 @@ impl Standing {
             // Offsets stand for what is done; what is set aside is not, and needs a record of its own.
             let is_claimed = work.ready.as_ref().is_ok_and(|ready| engine.by_offset && ready.route.claims);
             let own = is_claimed.then(|| claims.first.clone()).into_iter().collect();
-            let untried = if work.ready.is_err() { claims.all().cloned().collect() } else { Vec::new() };
-            return Ok(Self { key: claims.first.key, fingerprint: claims.first.fingerprint, claims: own, untried });
+            let (key, fingerprint) = (claims.first.key.clone(), claims.first.fingerprint);
+            let untried = work.ready.is_err().then_some(claims);
+            return Ok(Self { key, fingerprint, claims: own, untried, consumer });
         }
         let key = stand_in(message, work.delivery.coordinate.as_ref()).map_err(|error| {
             let attempted = format!("park message {}", message.label());
             StoreError::new(StoreErrorKind::Refused, attempted, error.to_string())
         })?;
         let fingerprint = engine.identity.fingerprinter.fingerprint(message);
-        Ok(Self { key, fingerprint, claims: Vec::new(), untried: Vec::new() })
+        Ok(Self { key, fingerprint, claims: Vec::new(), untried: None, consumer })
     }
 
     /// Records that it is parked, unless a record says that it is already, or was handled. Answers whether it has a record
@@ -235,7 +240,7 @@ impl Standing {
             return Ok((false, is_conflict));
         }
         let parked = |(request, _): (&ClaimRequest, _)| {
-            (request.consumer, request.key.clone(), Outcome::of(OutcomeKind::Parked))
+            (request.consumer, request.key.clone(), Outcome::parked_by(self.consumer, request.consumer))
         };
         tx.record(&fresh.into_iter().map(parked).collect::<Vec<_>>()).await?;
         Ok((true, true))
@@ -244,14 +249,18 @@ impl Standing {
     /// Whether a message that can't be tried here was handled all the same, by a process that could. Parked, its copy would
     /// be in the way of everything behind it. Leaves no record.
     async fn was_handled<S: ConsumerStore, R>(&self, tx: &mut S::Tx, work: &Work<S, R>) -> Result<bool, StoreError> {
-        if self.untried.is_empty() || planted::is("copy-of-handled-parked") {
+        let Some(claims) = self.untried.as_ref().filter(|_| !planted::is("copy-of-handled-parked")) else {
             return Ok(false);
-        }
+        };
+        let requests: Vec<ClaimRequest> = claims.all().cloned().collect();
+        let now = 1 + usize::from(claims.business.is_some());
+        let former = std::iter::repeat_n(None, now).chain(claims.was.iter().map(Some));
         let mut fresh = Vec::new();
         let mut was_handled = false;
-        for (request, claim) in self.untried.iter().zip(tx.claim(&self.untried).await?) {
+        for ((request, former), claim) in requests.iter().zip(former).zip(tx.claim(&requests).await?) {
             match claim {
                 Claim::Fresh => fresh.push((request.consumer, request.key.clone())),
+                Claim::Duplicate(earlier) if former.is_some_and(|former| claims.cannot_compare(former, &earlier)) => {}
                 Claim::Duplicate(earlier) => was_handled |= !earlier.is_parked(),
                 Claim::Conflict(_) => {}
                 _ => return Err(came_and_went(work)),

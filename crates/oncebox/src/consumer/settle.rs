@@ -14,6 +14,7 @@ use super::fate::{Fate, Kind};
 use super::guard::{Guarded, Panicked};
 use super::journal::End;
 use super::stats::Stats;
+use super::too_old::TOO_OLD;
 use super::work::{Room, Work};
 use crate::context::{BoxFuture, Hook};
 
@@ -74,8 +75,10 @@ pub(super) async fn committed<S: ConsumerStore, Src: Source<S>>(
                 unsettled.conflicts.push((work, conflict));
                 continue;
             }
-            Fate::TooOld(failure) => {
-                Stats::add(&engine.stats.too_old, 1);
+            Fate::Unclear(failure) => {
+                if failure.cause_code() == TOO_OLD {
+                    Stats::add(&engine.stats.too_old, 1);
+                }
                 work.ready = Err(failure);
                 unsettled.unfit.push(work);
                 continue;

@@ -14,6 +14,9 @@ use super::Engine;
 use super::identity::Claims;
 use super::work::Work;
 
+/// What such a failure is called.
+pub(super) const TOO_OLD: &str = "too-old";
+
 /// Those of the fresh messages that may have been handled before, each with what to tell about it.
 pub(super) async fn find<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
@@ -47,7 +50,7 @@ pub(super) async fn find<S: ConsumerStore, Src: Source<S>>(
             "it was made at {made_at}, and {name} looks back no further than {horizon}, so nobody can tell whether it \
              was applied; replay it by force if you know that it was not"
         );
-        Some((place, Failure::permanent(why).code("too-old")))
+        Some((place, Failure::permanent(why).code(TOO_OLD)))
     };
     Ok(old.into_iter().filter_map(failure).collect())
 }

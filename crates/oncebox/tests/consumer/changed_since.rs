@@ -1,7 +1,7 @@
 //! Messages that come again after something about their consumer has changed: its fingerprints, key, scope or handlers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use oncebox::consumer::Snapshot;
@@ -212,4 +212,49 @@ pub(crate) async fn a_message_without_a_former_key_hides_no_horizon<F: EngineFix
     .await;
     let applied = effects(&setup).await;
     assert_eq!(applied.iter().filter(|text| *text == "a").count(), 1, "{applied:?}");
+}
+
+/// The old deployment of `c`, with records of its own, ends a row beside a sharing consumer `e` that has parked the same
+/// message; `rekeyed`: under another key, its former one bridged.
+async fn ended_beside<F: EngineFixture>(setup: &Setup<F>, rekeyed: bool) {
+    let source = MemorySource::new();
+    let settled = async |seen: &Snapshot| source.backlog() == 0 && seen.in_hand == 0;
+    let own = || named(setup, "c", &source);
+    let global = || own().scope(Scope::Global).scope_was(Scope::Consumer);
+    let e = || {
+        let e = named(setup, "e", &source).scope(Scope::Global);
+        if rekeyed { e.key(KeyStrategy::template("text:{text}").unwrap()).key_was(KeyStrategy::MessageId) } else { e }
+    };
+    // `e` ran with the message id as its key before.
+    run_dry(named(setup, "e", &source).scope(Scope::Global).on("noted", write::<F>), &source).await;
+    run_dry(own().on("noted", write::<F>), &source).await;
+    source.send(note("1", "a"));
+    run_until(own().on("noted", fails::<F::Store>), "c has parked it", settled).await;
+    run_dry(e().on("noted", write::<F>), &source).await;
+    source.send(note("1", "a"));
+    run_until(e().on("noted", fails::<F::Store>), "e has parked it", settled).await;
+    assert_eq!(F::parked(&setup.store).await.len(), 2);
+    // The new deployment of `c` starts: its binding shares from now on. The old one goes on beside it.
+    let begun = AtomicUsize::new(0);
+    run_until(global().on("noted", fails::<F::Store>), "a start", async |_| begun.fetch_add(1, SeqCst) > 2).await;
+    let gone = async |_: &Snapshot| {
+        setup.advance(Duration::from_secs(60)).await;
+        F::parked(&setup.store).await.len() == 1
+    };
+    run_until(own().on("noted", write::<F>), "the old deployment has applied it", gone).await;
+    assert_eq!(effects(setup).await, ["a"]);
+    let all_gone = async |_: &Snapshot| {
+        setup.advance(Duration::from_secs(60)).await;
+        F::parked(&setup.store).await.is_empty()
+    };
+    run_until(e().on("noted", write::<F>), "e is done with it", all_gone).await;
+    assert_eq!(effects(setup).await, ["a", "a"], "e has its own row of it, whose record says parked");
+}
+
+pub(crate) async fn control_a_row_ends_beside_a_sharing_consumer<F: EngineFixture>(setup: Setup<F>) {
+    ended_beside(&setup, false).await;
+}
+
+pub(crate) async fn a_row_ends_beside_a_sharing_consumer_with_another_key<F: EngineFixture>(setup: Setup<F>) {
+    ended_beside(&setup, true).await;
 }

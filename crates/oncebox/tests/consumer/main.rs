@@ -22,6 +22,7 @@ mod horizon;
 mod identity;
 mod journal;
 mod marks;
+mod new_fingerprints;
 mod once;
 mod order;
 mod own_record;
@@ -214,6 +215,15 @@ on_every_store! {
     changed_since::what_the_old_scope_applied_has_no_parked_record,
     changed_since::what_the_old_scope_applied_has_no_parked_record_beside_another_consumer,
     changed_since::a_message_without_a_former_key_hides_no_horizon,
+    changed_since::control_a_row_ends_beside_a_sharing_consumer,
+    changed_since::a_row_ends_beside_a_sharing_consumer_with_another_key,
+    new_fingerprints::control_conflicts_revived_singly_stay,
+    new_fingerprints::conflicts_revived_together_stay,
+    new_fingerprints::control_a_conflict_that_was_applied_since_goes,
+    new_fingerprints::a_conflict_that_was_applied_since_goes_when_fingerprints_change,
+    new_fingerprints::control_a_discard_takes_no_other_message_along,
+    new_fingerprints::a_discard_takes_no_other_message_along_when_fingerprints_change,
+    new_fingerprints::what_a_former_key_cannot_tell_apart_waits_for_a_person,
     panics::a_panic_while_an_error_is_classed_harms_only_its_message,
     panics::a_panic_in_the_source_of_an_error_harms_only_its_message,
     panics::a_panic_while_an_error_is_dropped_harms_only_its_message,

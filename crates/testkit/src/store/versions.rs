@@ -149,6 +149,10 @@ pub async fn versions_belong_to_one_aggregate_of_one_consumer<F: StoreFixture<St
     let expected: Vec<Option<u64>> = versions.iter().map(|(_, version)| Some(*version)).collect();
     assert_eq!(look(store, billing, &aggregates).await, expected);
     assert!(look(store, shipping, &aggregates).await.iter().all(Option::is_none));
+    let mut tx = begin(store).await;
+    let read = tx.read_versions(shipping, &aggregates).await.expect("versions can be read");
+    tx.rollback().await;
+    assert!(read.iter().all(Option::is_none), "another consumer's versions were read");
     let others: Vec<(Key, u64)> = aggregates.iter().cloned().zip(1000..).collect();
     advance(store, shipping, &others).await;
     assert_eq!(look(store, billing, &aggregates).await, expected, "another consumer has come further");

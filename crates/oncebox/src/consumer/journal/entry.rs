@@ -34,7 +34,7 @@ impl End {
             Fate::Handled(outcome) | Fate::Duplicate(outcome, Kind::Ours) => Some(handled(outcome).into()),
             Fate::Duplicate(_, kind) => Some(Self::duplicate(*kind, delivery)),
             Fate::Aside(waits) => Some(waiting(*waits).into()),
-            Fate::Conflict(_) | Fate::TooOld(_) | Fate::HeldBack | Fate::Later | Fate::Suspect => None,
+            Fate::Conflict(_) | Fate::Unclear(_) | Fate::HeldBack | Fate::Later | Fate::Suspect => None,
         }
     }
 

@@ -1,3 +1,3 @@
--- What rows are found under (primary key). Asked before they are ended by a transaction that found a record which says that
+-- What rows are found under, with what they say (primary key). Asked before they are ended by a transaction that found a record which says that
 -- its message is parked.
-select key from {schema}.parked where id = any($1::int8[])
+select key, fingerprint, scheme from {schema}.parked where id = any($1::int8[])

@@ -1,2 +1,5 @@
--- Whether this content is parked under this key already (unique index parked_once).
-select id from {schema}.parked where consumer = $1 and key = $2 and fingerprint = $3 and scheme = $4
+-- The rows of a consumer, or of all (0), with this content under this key (primary key, then unique index parked_once).
+select parked.id
+from {schema}.consumers
+join {schema}.parked on parked.consumer = consumers.id and parked.key = $2
+where $1 in (consumers.id, 0) and parked.fingerprint = $3 and parked.scheme = $4

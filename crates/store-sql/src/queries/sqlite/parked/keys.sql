@@ -1,3 +1,3 @@
--- What rows are found under (primary key). Asked before they are ended by a transaction that found a record which says that
+-- What rows are found under, with what they say (primary key). Asked before they are ended by a transaction that found a record which says that
 -- its message is parked.
-select key from oncebox_parked where id in (select value ->> 0 from json_each($1))
+select key, fingerprint, scheme from oncebox_parked where id in (select value ->> 0 from json_each($1))
