@@ -14,6 +14,7 @@ use oncebox_core::{Class, Failure, Key, Message, Outcome, OutcomeKind, Source, S
 
 use super::Engine;
 use super::alerts::Missing;
+use super::fate::{Fate, Judged};
 use super::work::Work;
 use crate::context::Hook;
 
@@ -144,7 +145,7 @@ pub(super) struct Place {
     version: u64,
 }
 
-/// What versions say about the fresh messages of a batch.
+/// What versions say about the messages of a batch.
 #[derive(Default)]
 pub(super) struct Sorted {
     /// Those that are not to be run, and how they end.
@@ -158,16 +159,23 @@ pub(super) struct Sorted {
 }
 
 /// Sorts out what is fresh, with the versions of its aggregates locked. Within a batch versions advance in memory.
+///
+/// A duplicate that is done with takes its version along if that is the next one. It usually has done so in the transaction
+/// that recorded it, but not if an operator discarded it, or if it was handled before its consumer read versions: without
+/// this, the version after it would wait for ever.
 pub(super) async fn sort_out<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     versioned: &Versioned,
     tx: &mut S::Tx,
     works: &[Work<S, Src::Receipt>],
-    fresh: &[usize],
+    judged: &Judged,
 ) -> Result<Sorted, StoreError> {
     let place_of = |at: &usize| works[*at].ready.as_ref().ok().and_then(|ready| ready.version.as_ref());
+    let is_done = |at: usize| matches!(&judged.fates[at], Some(fate) if is_done_with(fate));
+    let asked: Vec<usize> =
+        (0..works.len()).filter(|at| judged.fresh.binary_search(at).is_ok() || is_done(*at)).collect();
     // In one order for all, so that two batches wait for each other instead of deadlocking.
-    let keys: BTreeSet<&Key> = fresh.iter().filter_map(place_of).map(|place| &place.key).collect();
+    let keys: BTreeSet<&Key> = asked.iter().filter_map(place_of).map(|place| &place.key).collect();
     let keys: Vec<Key> = keys.into_iter().cloned().collect();
     if keys.is_empty() {
         return Ok(Sorted::default());
@@ -175,9 +183,17 @@ pub(super) async fn sort_out<S: ConsumerStore, Src: Source<S>>(
     let locked = tx.lock_versions(engine.records.own, &keys).await?;
     let mut applied: BTreeMap<&Key, Option<u64>> = keys.iter().zip(locked).collect();
     let mut sorted = Sorted::default();
-    for at in fresh {
+    for at in &asked {
         let Some(Place { aggregate, key, version }) = place_of(at) else { continue };
         let Some(known) = applied.get_mut(key) else { continue };
+        if is_done(*at) {
+            // Over a gap it would make old ones of what is missing, whatever the policy.
+            if Standing::of(*version, *known, versioned.first) == Standing::Next {
+                *known = Some(*version);
+                sorted.advanced.insert(key.clone(), (aggregate.clone(), *version));
+            }
+            continue;
+        }
         let standing = match versioned.standing(*version, *known) {
             Standing::Stale if planted::is("stale-applied") => Standing::Next,
             standing => standing,
@@ -204,6 +220,11 @@ pub(super) async fn sort_out<S: ConsumerStore, Src: Source<S>>(
         }
     }
     Ok(sorted)
+}
+
+/// Whether nothing more will come of a message: it is a duplicate of what was applied, or refused, and not of what is parked.
+fn is_done_with(fate: &Fate) -> bool {
+    matches!(fate, Fate::Duplicate(outcome, _) if outcome.kind() != OutcomeKind::Parked)
 }
 
 /// How long a message waits for version `missing` of its aggregate, and whether it is time to ask for that.
@@ -256,19 +277,19 @@ async fn wait_for<S: ConsumerStore, Src: Source<S>>(
 }
 
 impl Sorted {
-    /// Notes how far aggregates have come, and wakes what waited for it.
+    /// Notes how far aggregates have come, and wakes what waited for it. Answers whether any came further.
     pub(super) async fn advance<S: ConsumerStore, Src: Source<S>>(
         self,
         engine: &Engine<S, Src>,
         tx: &mut S::Tx,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         if self.advanced.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let versions: Vec<(Key, u64)> =
             self.advanced.iter().map(|(key, (_, version))| (key.clone(), *version)).collect();
         tx.advance_versions(engine.records.own, &versions).await?;
         let aggregates: Vec<&str> = self.advanced.values().map(|(aggregate, _)| aggregate.as_str()).collect();
-        tx.wake_gaps(engine.records.own, &aggregates).await
+        tx.wake_gaps(engine.records.own, &aggregates).await.map(|()| true)
     }
 }

@@ -1,0 +1,117 @@
+//! Versions and what else happens to messages: what is discarded, was handled before versions were read, is looked at late, or
+//! waits apart. Each case was found by an attack, and failed before.
+
+use std::time::Duration;
+
+use oncebox::consumer::Snapshot;
+use oncebox::memory::MemorySource;
+use oncebox::{Consumer, Context, Failure, Gap, Message, Outcome, Versioned};
+use oncebox_testkit::store::Setup;
+
+use super::rig::*;
+
+/// Version `n` of `a`, under an id of its own.
+fn nth(n: u64) -> Message {
+    note(&format!("{n}"), &format!("a:{n}")).with_order_key("a").with_version(n)
+}
+
+fn versions<F: EngineFixture>(setup: &Setup<F>, source: &MemorySource) -> Consumer<F::Store, MemorySource> {
+    let gap = Gap::Wait { time: Duration::from_secs(60), messages: 10 };
+    let one = consumer("c", &setup.store, source.clone()).clock(setup.clock.clone());
+    one.versioned(Versioned::by_order_key().on_gap(gap))
+}
+
+/// Version 2 ends without effect: by its handler's rejection, or discarded by an operator, which is recorded as a rejection. Version
+/// 3 goes on; also where 2 is sent again, as `on_missing` asks for.
+async fn rejected_version<F: EngineFixture>(setup: &Setup<F>, by_operator: bool) {
+    let source = MemorySource::new();
+    let one = || {
+        versions(setup, &source).on("noted", move |mut ctx: Context<F::Store>, note: Note| async move {
+            if note.text == "a:2" {
+                let why = "it is not valid";
+                return Err(if by_operator { Failure::permanent(why) } else { Failure::rejected(why) });
+            }
+            F::write_effect(ctx.db(), &note.text).await?;
+            Ok(Outcome::applied())
+        })
+    };
+    let settled = async |seen: &Snapshot| source.backlog() == 0 && seen.in_hand == 0 && seen.deliveries > 0;
+    source.send_all([nth(1), nth(2)]);
+    run_until(one(), "two are settled", settled).await;
+    if by_operator {
+        assert_eq!(states(setup).await, [("2".to_owned(), DEAD)]);
+        deal_with_first(setup, true).await;
+    }
+    source.send_all([nth(3), nth(2)]);
+    run_until(one(), "the third is settled", settled).await;
+    for _ in 0..3 {
+        setup.advance(Duration::from_secs(66)).await;
+        revive_all(setup).await;
+        source.send(nth(2));
+        run_until(one(), "all are settled", async |_| source.backlog() == 0 && due(setup).await == 0).await;
+    }
+    assert_eq!(effects(setup).await, ["a:1", "a:3"], "{:?}", F::parked(&setup.store).await);
+}
+
+pub(crate) async fn the_next_version_does_not_wait_for_a_rejected_one<F: EngineFixture>(setup: Setup<F>) {
+    rejected_version(&setup, false).await;
+}
+
+pub(crate) async fn the_next_version_does_not_wait_for_a_discarded_one<F: EngineFixture>(setup: Setup<F>) {
+    rejected_version(&setup, true).await;
+}
+
+/// A duplicate of what is parked says nothing of its version: that has not happened yet.
+pub(crate) async fn the_next_version_waits_for_one_that_is_parked<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    let one = |is_mended: bool| {
+        versions(&setup, &source).on("noted", move |mut ctx: Context<F::Store>, note: Note| async move {
+            if note.text == "a:2" && !is_mended {
+                return Err(Failure::permanent("it is not valid"));
+            }
+            F::write_effect(ctx.db(), &note.text).await?;
+            Ok(Outcome::applied())
+        })
+    };
+    let settled = async |seen: &Snapshot| source.backlog() == 0 && seen.in_hand == 0 && seen.deliveries > 0;
+    source.send_all([nth(1), nth(2)]);
+    run_until(one(false), "two are settled", settled).await;
+    source.send_all([nth(3), nth(2)]);
+    let seen = run_until(one(false), "the third is settled", settled).await;
+    assert_eq!((seen.gaps, seen.transport_duplicates), (1, 1));
+    assert_eq!(states(&setup).await, [("2".to_owned(), DEAD), ("3".to_owned(), GAP)]);
+    deal_with_first(&setup, false).await;
+    run_until(one(true), "all are applied", async |seen| seen.handled == 2 && seen.in_hand == 0).await;
+    assert_eq!(F::effects(&setup.store).await, ["a:1", "a:2", "a:3"]);
+}
+
+/// A consumer that ran without versions reads them from now on; what is missing is sent again, as `on_missing` asks for.
+pub(crate) async fn versions_that_are_read_from_now_on_go_on<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    source.send_all([nth(1), nth(2)]);
+    run_dry(consumer("c", &setup.store, source.clone()).on("noted", write::<F>), &source).await;
+    source.send(nth(3));
+    for _ in 0..3 {
+        source.send_all([nth(1), nth(2)]);
+        let settled = async |_: &Snapshot| source.backlog() == 0 && due(&setup).await == 0;
+        run_until(versions(&setup, &source).on("noted", write::<F>), "all are settled", settled).await;
+        setup.advance(Duration::from_secs(66)).await;
+        revive_all(&setup).await;
+    }
+    assert_eq!(effects(&setup).await, ["a:1", "a:2", "a:3"], "{:?}", F::parked(&setup.store).await);
+}
+
+/// Over a gap, a duplicate would make old ones of what is missing, also where gaps are applied.
+pub(crate) async fn a_duplicate_makes_nothing_old_that_is_missing<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    source.send_all([nth(1), nth(3)]);
+    run_dry(consumer("c", &setup.store, source.clone()).on("noted", write::<F>), &source).await;
+    let applies = || {
+        let one = consumer("c", &setup.store, source.clone()).clock(setup.clock.clone()).lanes(1);
+        one.on("noted", write::<F>).versioned(Versioned::by_order_key().on_gap(Gap::Apply))
+    };
+    source.send_all([nth(1), nth(3), nth(2)]);
+    let seen = run_dry(applies(), &source).await;
+    assert_eq!((seen.transport_duplicates, seen.handled, seen.stale), (2, 1, 0));
+    assert_eq!(effects(&setup).await, ["a:1", "a:2", "a:3"]);
+}
