@@ -41,7 +41,7 @@ pub enum Gap {
     },
     /// Apply it: right for messages that carry the full state.
     Apply,
-    /// Park it for a person at once.
+    /// Park it for a person at once. It holds nobody up, and goes on by itself if what is missing comes after all.
     Fail,
 }
 
@@ -268,9 +268,8 @@ async fn wait_for<S: ConsumerStore, Src: Source<S>>(
         }
         None => {
             let class = Some(Class::Permanent);
-            // Where nothing is waited for, a person decides about each.
-            let waits = if versioned.gap == Gap::Fail { Waits::Person } else { Waits::Missing };
-            Verdict { waits, class, cause: Cause::new(class, kind, "gap"), reason, attempts }
+            // Also where nothing is waited for: in the way of its order key it would hold up the very message that it misses.
+            Verdict { waits: Waits::Missing, class, cause: Cause::new(class, kind, "gap"), reason, attempts }
         }
     };
     Ok((verdict, is_asked))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use oncebox::consumer::Snapshot;
 use oncebox::memory::MemorySource;
-use oncebox::{Consumer, Context, Failure, Gap, Message, Outcome, Versioned};
+use oncebox::{Consumer, Context, Failure, Gap, Message, OrderBy, Outcome, Versioned};
 use oncebox_testkit::store::Setup;
 
 use super::rig::*;
@@ -114,4 +114,31 @@ pub(crate) async fn a_duplicate_makes_nothing_old_that_is_missing<F: EngineFixtu
     let seen = run_dry(applies(), &source).await;
     assert_eq!((seen.transport_duplicates, seen.handled, seen.stale), (2, 1, 0));
     assert_eq!(effects(&setup).await, ["a:1", "a:2", "a:3"]);
+}
+
+/// A gap that must not be: the missing version comes after all, and goes past what is dead in spite of their order key.
+pub(crate) async fn a_gap_that_must_not_be_closes_all_the_same<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    let versioned = || {
+        let one = consumer("c", &setup.store, source.clone()).clock(setup.clock.clone());
+        let one = one.order_by(OrderBy::MessageKey).on("noted", write::<F>);
+        one.versioned(Versioned::by_order_key().on_gap(Gap::Fail))
+    };
+    source.send(nth(2));
+    let settled = async |seen: &Snapshot| source.backlog() == 0 && seen.in_hand == 0 && seen.deliveries > 0;
+    run_until(versioned(), "it is dead", settled).await;
+    assert_eq!(states(&setup).await, [("2".to_owned(), DEAD)]);
+    source.send(nth(1));
+    run_until(versioned(), "the missing one is settled", settled).await;
+    let mut looks = 0;
+    run_until(versioned(), "both are applied", async |seen: &Snapshot| {
+        setup.advance(Duration::from_secs(6)).await;
+        if looks % 20 == 0 {
+            revive_all(&setup).await;
+        }
+        looks += 1;
+        looks > 100 || seen.handled == 2
+    })
+    .await;
+    assert_eq!(effects(&setup).await, ["a:1", "a:2"], "{:?}", F::parked(&setup.store).await);
 }
