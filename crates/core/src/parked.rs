@@ -168,7 +168,8 @@ pub struct PutBack {
     /// What is known of it now.
     pub verdict: Verdict,
     /// What it waits under. Heeded where it begins to wait for a missing version, which wakes it by its aggregate, and
-    /// where it waited for one before; all other rows keep the order key that they were parked under.
+    /// where it waited for one before; all other rows keep the order key that they were parked under. A row that had none
+    /// when it began to wait has none again once it waits for no version: nothing of its key is to stand behind it.
     pub order_key: Option<String>,
 }
 

@@ -51,6 +51,8 @@ pub(super) struct Row {
     pub(super) note: Option<String>,
     pub(super) replay: Option<ReplayId>,
     pub(super) supersedes: Option<i64>,
+    /// While it waits for a version: it had no order key before.
+    pub(super) apart: bool,
 }
 
 impl Row {
@@ -211,6 +213,7 @@ impl Parking for MemoryTx {
                 note: None,
                 replay: None,
                 supersedes: None,
+                apart: false,
             };
             // From one on, as identity columns do: zero is before the first.
             let id = db.state().parked.next_row + 1;
@@ -315,8 +318,17 @@ impl Parking for MemoryTx {
             row.last_at = time;
             let waited = !row.blocks();
             row.park.verdict = verdict.clone();
-            if waited || !row.blocks() {
-                row.park.order_key.clone_from(order_key);
+            match (waited, !row.blocks()) {
+                (false, false) => {}
+                (false, true) => {
+                    row.apart = row.park.order_key.is_none();
+                    row.park.order_key.clone_from(order_key);
+                }
+                (true, true) => row.park.order_key.clone_from(order_key),
+                (true, false) => {
+                    row.park.order_key = order_key.clone().filter(|_| !row.apart);
+                    row.apart = false;
+                }
             }
             set_row(db, receipt.row, Some(row));
         }

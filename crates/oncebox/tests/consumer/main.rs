@@ -254,6 +254,8 @@ on_every_store! {
     versions_found::versions_that_are_read_from_now_on_go_on,
     versions_found::a_duplicate_makes_nothing_old_that_is_missing,
     versions_found::a_gap_that_must_not_be_closes_all_the_same,
+    versions_found::what_waits_apart_holds_nobody_up,
+    versions_found::what_waits_apart_for_a_version_holds_nobody_up,
     alerts::the_owner_is_told_of_what_is_dead_once_it_is,
     alerts::what_is_missing_is_asked_for_before_it_is_given_up,
     horizon::what_was_forgotten_is_parked_and_not_applied_again,

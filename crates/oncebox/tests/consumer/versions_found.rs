@@ -1,12 +1,16 @@
 //! Versions and what else happens to messages: what is discarded, was handled before versions were read, is looked at late, or
 //! waits apart. Each case was found by an attack, and failed before.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use oncebox::consumer::Snapshot;
+use oncebox::consumer::{Snapshot, StoredConsumer};
 use oncebox::memory::MemorySource;
-use oncebox::{Consumer, Context, Failure, Gap, Message, OrderBy, Outcome, Versioned};
+use oncebox::{Consumer, Context, Failure, Gap, Message, MessageId, OrderBy, Outcome, Retry, Versioned};
+use oncebox_testkit::eventually;
 use oncebox_testkit::store::Setup;
+use serde_json::json;
 
 use super::rig::*;
 
@@ -141,4 +145,95 @@ pub(crate) async fn a_gap_that_must_not_be_closes_all_the_same<F: EngineFixture>
     })
     .await;
     assert_eq!(effects(&setup).await, ["a:1", "a:2"], "{:?}", F::parked(&setup.store).await);
+}
+
+/// In stored mode: `v` could not be stored, so it waits apart, where nothing waits behind it. `u` came before it. `v` waited for
+/// a version in between if `waited`.
+async fn apart<F: EngineFixture>(setup: &Setup<F>, waited: bool) {
+    let source = MemorySource::new();
+    let message = |id: &str, order_key: &str, aggregate: &str, version: u64, size: usize| {
+        let body = json!({ "text": id, "aggregate": aggregate, "filler": "x".repeat(size) });
+        let message = Message::new("noted").with_id(MessageId::new(id).unwrap()).with_json(&body).unwrap();
+        message.with_order_key(order_key).with_version(version)
+    };
+    let mended = Arc::new(AtomicBool::new(false));
+    let stored = |max: usize| {
+        let mended = Arc::clone(&mended);
+        let handler = move |mut ctx: Context<F::Store>, note: Note| {
+            let mended = mended.load(SeqCst);
+            async move {
+                match note.text.as_str() {
+                    "v" => Err(Failure::permanent("it is not valid")),
+                    "u" if !mended => Err(refuse()),
+                    _ => {
+                        F::write_effect(ctx.db(), &note.text).await?;
+                        Ok::<_, Failure>(Outcome::applied())
+                    }
+                }
+            }
+        };
+        let retry = Retry::new()
+            .attempts(1_000)
+            .first(Duration::from_secs(5))
+            .max(Duration::from_secs(5))
+            .within(Duration::MAX);
+        Consumer::new("c", setup.store.clone(), source.clone())
+            .retry(retry)
+            .clock(setup.clock.clone())
+            .on("noted", handler)
+            .order_by(OrderBy::MessageKey)
+            .versioned(Versioned::by("{aggregate}").unwrap())
+            .bounds(move |bounds| bounds.payload_bytes_max = max)
+            .stored()
+    };
+    async fn run<F: EngineFixture>(
+        setup: &Setup<F>,
+        stored: StoredConsumer<F::Store, MemorySource>,
+        awaited: &str,
+        done: impl AsyncFnMut() -> bool,
+    ) {
+        in_real_time(&setup.clock, stored.run(eventually(awaited, done))).await.unwrap();
+    }
+    // Too large for the table.
+    source.send(message("v", "k", "x", 2, 2_000));
+    run(setup, stored(1_000), "v is parked", async || states(setup).await == [("v".to_owned(), DEAD)]).await;
+    // `u` was in the table all the time, and fails.
+    source.send(message("u", "k", "y", 1, 0));
+    let both = [("v".to_owned(), DEAD), ("u".to_owned(), RETRIES)];
+    run(setup, stored(1_000), "u is parked", async || states(setup).await == both).await;
+    if !waited {
+        source.send(message("x1", "other", "x", 1, 0));
+        run(setup, stored(10_000), "x1 is applied", async || effects(setup).await == ["x1"]).await;
+    }
+    deal_with_first(setup, false).await;
+    if waited {
+        let waits = async || states(setup).await.first().is_some_and(|(_, state)| *state == GAP);
+        run(setup, stored(10_000), "v waits", waits).await;
+        source.send(message("x1", "other", "x", 1, 0));
+    }
+    let judged = async || {
+        effects(setup).await.contains(&"x1".to_owned()) && states(setup).await.first() == Some(&("v".to_owned(), DEAD))
+    };
+    run(setup, stored(10_000), "v is judged", judged).await;
+    mended.store(true, SeqCst);
+    let mut looks = 0;
+    let done = async || {
+        looks += 1;
+        setup.advance(Duration::from_secs(6)).await;
+        looks > 200 || effects(setup).await.contains(&"u".to_owned())
+    };
+    run(setup, stored(10_000), "u is applied", done).await;
+    assert!(
+        effects(setup).await.contains(&"u".to_owned()),
+        "u stands behind v, which came after it: {:?}",
+        F::parked(&setup.store).await
+    );
+}
+
+pub(crate) async fn what_waits_apart_holds_nobody_up<F: EngineFixture>(setup: Setup<F>) {
+    apart(&setup, false).await;
+}
+
+pub(crate) async fn what_waits_apart_for_a_version_holds_nobody_up<F: EngineFixture>(setup: Setup<F>) {
+    apart(&setup, true).await;
 }

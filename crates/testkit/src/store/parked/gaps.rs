@@ -159,6 +159,35 @@ pub async fn what_begins_to_wait_for_a_version_waits_under_its_aggregate<F: Stor
     }
 }
 
+/// It was parked where nothing waits behind it, and stands there again, however often it waited for a version.
+pub async fn what_had_no_order_key_has_none_after_it_waited_for_a_version<F: StoreFixture<Store: ParkStore>>(
+    setup: Setup<F>,
+) {
+    let store = &setup.store;
+    let billing = consumer(store, "billing").await;
+    add(store, &[parked(billing, "no key")]).await;
+    for waits in [NOW, Waits::Person] {
+        for gap in [GAP, Waits::Missing, GAP] {
+            let row = lease(store, billing).await.remove(0).receipt;
+            put_back_under(store, row, verdict(gap, 0), "aggregate").await.expect("it is in hand");
+            wake(store, billing, &["aggregate"]).await;
+        }
+        let row = lease(store, billing).await.remove(0).receipt;
+        put_back_under(store, row, verdict(waits, 1), "k").await.expect("it is in hand");
+        assert_eq!(blocked(store, billing, &["k", "aggregate"]).await, [false, false]);
+    }
+    // What has an order key keeps one.
+    add(store, &[in_order(billing, "k", "k1", NOW)]).await;
+    for gap in [GAP, GAP] {
+        let row = lease(store, billing).await.remove(0).receipt;
+        put_back_under(store, row, verdict(gap, 0), "aggregate").await.expect("it is in hand");
+        wake(store, billing, &["aggregate"]).await;
+    }
+    let row = lease(store, billing).await.remove(0).receipt;
+    put_back_under(store, row, verdict(NOW, 1), "k").await.expect("it is in hand");
+    assert_eq!(blocked(store, billing, &["k", "aggregate"]).await, [true, false]);
+}
+
 /// Keys of any length and content are told apart.
 pub async fn long_and_hostile_order_keys_wake_only_themselves<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
     let store = &setup.store;
