@@ -11,7 +11,9 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::fingerprint::Fingerprint;
 use crate::key::Key;
 use crate::outcome::OutcomeKind;
-use crate::parked::{LeasedPark, Park, ParkLease, ParkReceipt, Parking, PutBack, Waiting, Waits, still_parked};
+use crate::parked::{
+    GapBefore, LeasedPark, Park, ParkLease, ParkReceipt, Parking, PutBack, Waiting, Waits, still_parked,
+};
 use crate::planted;
 use crate::replay::ReplayId;
 use crate::store::ConsumerId;
@@ -158,6 +160,11 @@ pub(super) fn take(db: &mut MemoryDb, id: i64, mut row: Row, until: i64) -> Leas
         owns_record: row.park.owns_record,
         attempts: row.park.verdict.attempts,
         parked_at: row.parked_at,
+        gap: (!row.blocks()).then(|| GapBefore {
+            class: row.park.verdict.class,
+            reason: row.park.verdict.reason.clone(),
+            since: row.last_at,
+        }),
     };
     set_row(db, id, Some(row));
     leased
@@ -315,9 +322,12 @@ impl Parking for MemoryTx {
             });
             row.fence = receipt.given_back();
             row.due_at = due_at(now, verdict.waits);
-            row.last_at = time;
             let waited = !row.blocks();
-            row.park.verdict = verdict.clone();
+            let before = std::mem::replace(&mut row.park.verdict, verdict.clone());
+            let says_the_same = before.class == verdict.class && before.reason == verdict.reason;
+            if !(waited && !row.blocks() && says_the_same) {
+                row.last_at = time;
+            }
             match (waited, !row.blocks()) {
                 (false, false) => {}
                 (false, true) => {

@@ -114,7 +114,7 @@ async fn put_aside<S: ConsumerStore, Src: Source<S>>(
                 judged.take_back.extend(business);
             }
         }
-        match works[place].delivery.parked {
+        match &works[place].delivery.parked {
             Some(parked) => {
                 let order_key = parking::order_key(engine, &works[place], verdict.waits);
                 back.push(PutBack::new(parked.receipt, verdict).under(order_key));

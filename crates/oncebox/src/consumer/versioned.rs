@@ -15,6 +15,7 @@ use oncebox_core::{Class, Failure, Key, Message, Outcome, OutcomeKind, Source, S
 use super::Engine;
 use super::alerts::Missing;
 use super::fate::{Fate, Judged};
+use super::verdict::age;
 use super::work::Work;
 use crate::context::Hook;
 
@@ -32,7 +33,8 @@ pub struct Versioned {
 #[non_exhaustive]
 pub enum Gap {
     /// Wait for what is missing, for at most this long and with at most this many messages of one aggregate; then the
-    /// message is parked for a person, or what is missing is [asked for](super::Consumer::on_missing).
+    /// message is parked for a person, or what is missing is [asked for](super::Consumer::on_missing) and waited for once
+    /// more. The time counts from when the message began to wait for the version that is missing.
     Wait {
         /// How long.
         time: Duration,
@@ -209,7 +211,12 @@ pub(super) async fn sort_out<S: ConsumerStore, Src: Source<S>>(
                 let missing = known.map_or(versioned.first, |known| known + 1);
                 let (verdict, is_asked) = wait_for(engine, versioned, tx, &works[*at], aggregate, missing).await?;
                 let (consumer, message) = (engine.name.as_str(), &works[*at].delivery.message);
-                sorted.hooks.extend(engine.alerts.verdict(consumer, message, &verdict));
+                let parked = works[*at].delivery.parked.as_ref();
+                let gave_up = parked.and_then(|parked| parked.gap.as_ref()).is_some_and(|gap| gap.class.is_some());
+                // Where nothing is waited for, it dies anew whenever its aggregate comes further. Told once.
+                if !(gave_up && versioned.gap == Gap::Fail) {
+                    sorted.hooks.extend(engine.alerts.verdict(consumer, message, &verdict));
+                }
                 if is_asked {
                     let (consumer, aggregate) = (consumer.to_owned(), aggregate.clone());
                     let missing = Missing { consumer, aggregate, from: missing, before: *version };
@@ -228,6 +235,9 @@ fn is_done_with(fate: &Fate) -> bool {
 }
 
 /// How long a message waits for version `missing` of its aggregate, and whether it is time to ask for that.
+///
+/// It waits for as long as the policy says from when it began to, and once more from when it was asked for. How far that
+/// is, its row tells by the reason of its verdict. Where the aggregate has come further since, it begins anew.
 async fn wait_for<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     versioned: &Versioned,
@@ -236,43 +246,42 @@ async fn wait_for<S: ConsumerStore, Src: Source<S>>(
     aggregate: &str,
     missing: u64,
 ) -> Result<(Verdict, bool), StoreError> {
-    let attempts = work.delivery.parked.map_or(0, |parked| parked.attempts);
-    let gone_on = work.delivery.parked.map_or(Duration::ZERO, |parked| {
-        Duration::try_from(engine.clock.now().duration_since(parked.since)).unwrap_or_default()
-    });
-    let mut is_asked = false;
-    let waits = match versioned.gap {
-        // What was asked for gets as long again.
-        Gap::Wait { time, .. }
-            if gone_on >= time && gone_on < time.saturating_mul(2) && engine.alerts.has_fetcher() =>
-        {
-            is_asked = true;
-            Some(time.saturating_mul(2) - gone_on)
-        }
-        Gap::Wait { time, .. } if gone_on >= time => None,
-        Gap::Wait { time, messages } => {
-            let others = match work.delivery.parked {
-                None => tx.count_gaps(engine.records.own, aggregate).await?,
-                Some(_) => 0,
-            };
-            (others < messages).then(|| LOOK_AGAIN.min(time - gone_on))
-        }
-        _ => None,
-    };
     let kind = &work.delivery.message.kind;
-    let reason = format!("version {missing} of its aggregate is missing");
-    let verdict = match waits {
-        Some(wait) => {
-            let cause = Cause::new(None, kind, "gap");
-            Verdict { waits: Waits::Gap(wait), class: None, cause, reason, attempts }
-        }
-        None => {
-            let class = Some(Class::Permanent);
-            // Also where nothing is waited for: in the way of its order key it would hold up the very message that it misses.
-            Verdict { waits: Waits::Missing, class, cause: Cause::new(class, kind, "gap"), reason, attempts }
-        }
+    let parked = work.delivery.parked.as_ref();
+    let attempts = parked.map_or(0, |parked| parked.attempts);
+    let lacks = format!("version {missing} of its aggregate is missing");
+    let dead = |reason: String| {
+        let class = Some(Class::Permanent);
+        // Also where nothing is waited for: in the way of its order key it would hold up the very message that it misses.
+        Verdict { waits: Waits::Missing, class, cause: Cause::new(class, kind, "gap"), reason, attempts }
     };
-    Ok((verdict, is_asked))
+    let Gap::Wait { time, messages } = versioned.gap else { return Ok((dead(lacks), false)) };
+    if parked.is_none() && tx.count_gaps(engine.records.own, aggregate).await? >= messages {
+        return Ok((dead(format!("{lacks}, and as many messages as may be wait for it")), false));
+    }
+    let waits = |reason: String, wait: Duration| {
+        let cause = Cause::new(None, kind, "gap");
+        Verdict { waits: Waits::Gap(LOOK_AGAIN.min(wait)), class: None, cause, reason, attempts }
+    };
+    let asked = format!("{lacks}, and was asked for");
+    let can_ask = engine.alerts.has_fetcher();
+    let now = engine.clock.now();
+    let (is_asked, gone) = match (parked, parked.and_then(|parked| parked.gap.as_ref())) {
+        (_, Some(gap)) if gap.class.is_none() && gap.reason == asked => (true, age(now, gap.since)),
+        (_, Some(gap)) if gap.class.is_none() && gap.reason == lacks => (false, age(now, gap.since)),
+        // It gave up before, and was revived: nothing has changed.
+        (_, Some(gap)) if gap.reason == lacks => (false, Duration::MAX),
+        // It did not wait for a version before. Whoever replays what is as old as that does not want to wait until it is
+        // asked for.
+        (Some(parked), None) if can_ask => (false, age(now, parked.since)),
+        _ => (false, Duration::ZERO),
+    };
+    Ok(match (is_asked, time.checked_sub(gone).filter(|left| !left.is_zero())) {
+        (true, Some(left)) => (waits(asked, left), false),
+        (false, Some(left)) => (waits(lacks, left), false),
+        (false, None) if can_ask => (waits(asked, time), true),
+        (_, None) => (dead(lacks), false),
+    })
 }
 
 impl Sorted {

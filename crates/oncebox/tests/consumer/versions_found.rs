@@ -1,11 +1,11 @@
 //! Versions and what else happens to messages: what is discarded, was handled before versions were read, is looked at late, or
 //! waits apart. Each case was found by an attack, and failed before.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use oncebox::consumer::{Snapshot, StoredConsumer};
+use oncebox::consumer::{Missing, Snapshot, StoredConsumer};
 use oncebox::memory::MemorySource;
 use oncebox::{Consumer, Context, Failure, Gap, Message, MessageId, OrderBy, Outcome, Retry, Versioned};
 use oncebox_testkit::eventually;
@@ -236,4 +236,108 @@ pub(crate) async fn what_waits_apart_holds_nobody_up<F: EngineFixture>(setup: Se
 
 pub(crate) async fn what_waits_apart_for_a_version_holds_nobody_up<F: EngineFixture>(setup: Setup<F>) {
     apart(&setup, true).await;
+}
+
+/// A message that waits for a version is asked for at least once, however late it is looked at.
+async fn looked_at_late<F: EngineFixture>(setup: &Setup<F>, late: Duration, as_gap: bool) {
+    let source = MemorySource::new();
+    let asked: Arc<Mutex<Vec<Missing>>> = Arc::default();
+    let versioned = |kind: &str| {
+        let (asks, again) = (Arc::clone(&asked), source.clone());
+        versions(setup, &source).on(kind, write::<F>).on_missing(move |missing| {
+            asks.lock().unwrap().push(missing);
+            again.send(nth(1));
+            async {}
+        })
+    };
+    source.send(nth(2));
+    let settled = async |seen: &Snapshot| source.backlog() == 0 && seen.in_hand == 0 && seen.gaps + seen.dead > 0;
+    run_until(versioned(if as_gap { "noted" } else { "other" }), "it is parked", settled).await;
+    assert_eq!(only_parked(setup).await.state, if as_gap { GAP } else { DEAD });
+    // The process is away, or a person takes time.
+    setup.advance(late).await;
+    if !as_gap {
+        deal_with_first(setup, false).await;
+    }
+    let mut looks = 0;
+    run_until(versioned("noted"), "it is judged", async |seen: &Snapshot| {
+        looks += 1;
+        looks > 40 || seen.handled == 2 || seen.dead > 0 && seen.in_hand == 0
+    })
+    .await;
+    let parked = F::parked(&setup.store).await;
+    assert_eq!(asked.lock().unwrap().len(), 1, "it was given up and never asked for: {parked:?}");
+}
+
+pub(crate) async fn a_gap_looked_at_in_time_is_asked_for<F: EngineFixture>(setup: Setup<F>) {
+    looked_at_late(&setup, Duration::from_secs(61), true).await;
+}
+
+pub(crate) async fn a_gap_looked_at_late_is_asked_for<F: EngineFixture>(setup: Setup<F>) {
+    looked_at_late(&setup, Duration::from_secs(121), true).await;
+}
+
+pub(crate) async fn a_replayed_version_is_asked_for<F: EngineFixture>(setup: Setup<F>) {
+    looked_at_late(&setup, Duration::from_secs(121), false).await;
+}
+
+/// What was asked for comes in the wrong order, each alone: the second is a duplicate that tells nothing yet. It is asked for
+/// again, once what is missing is another.
+pub(crate) async fn what_is_missing_next_is_asked_for_too<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    source.send_all([nth(1), nth(2)]);
+    run_dry(consumer("c", &setup.store, source.clone()).on("noted", write::<F>), &source).await;
+    let asked: Arc<Mutex<Vec<Missing>>> = Arc::default();
+    let one = || {
+        let asks = Arc::clone(&asked);
+        versions(&setup, &source).on("noted", write::<F>).lanes(1).on_missing(move |missing| {
+            asks.lock().unwrap().push(missing);
+            async {}
+        })
+    };
+    source.send(nth(3));
+    run_until(one(), "it waits", async |seen| seen.gaps >= 1 && seen.in_hand == 0).await;
+    let asks = async |times: usize| {
+        setup.advance(Duration::from_secs(61)).await;
+        run_until(one(), "it asks", async |_| asked.lock().unwrap().len() == times).await;
+    };
+    asks(1).await;
+    for n in [2, 1] {
+        source.send(nth(n));
+        run_until(one(), "it is settled", async |seen| seen.transport_duplicates == 1 && seen.in_hand == 0).await;
+    }
+    // It looks, and finds that the first is there.
+    run_until(one(), "it waits for the second", async |_| {
+        due(&setup).await == 0 && only_parked(&setup).await.reason.starts_with("version 2 ")
+    })
+    .await;
+    asks(2).await;
+    let asked: Vec<_> = asked.lock().unwrap().iter().map(|missing| (missing.from, missing.before)).collect();
+    assert_eq!(asked, [(1, 3), (2, 3)]);
+    source.send(nth(2));
+    run_until(one(), "it is applied", async |seen| seen.handled == 1 && seen.in_hand == 0).await;
+    assert_eq!(F::effects(&setup.store).await, ["a:1", "a:2", "a:3"]);
+}
+
+/// Dead once and told once, however far its aggregate comes without it.
+pub(crate) async fn a_gap_that_must_not_be_is_told_once<F: EngineFixture>(setup: Setup<F>) {
+    let source = MemorySource::new();
+    let told = Arc::new(AtomicUsize::new(0));
+    let one = || {
+        let told = Arc::clone(&told);
+        let one = versions(&setup, &source).versioned(Versioned::by_order_key().on_gap(Gap::Fail));
+        one.on("noted", write::<F>).lanes(1).on_dead(move |_| {
+            told.fetch_add(1, SeqCst);
+            async {}
+        })
+    };
+    source.send(nth(4));
+    run_until(one(), "it is dead", async |seen| seen.dead == 1 && seen.in_hand == 0).await;
+    for n in [1, 2] {
+        source.send(nth(n));
+        run_until(one(), "it is dead again", async |seen| seen.dead >= 1 && seen.in_hand == 0).await;
+    }
+    source.send(nth(3));
+    run_until(one(), "all are applied", async |seen| seen.handled == 2 && seen.in_hand == 0).await;
+    assert_eq!((told.load(SeqCst), effects(&setup).await.len()), (1, 4));
 }
