@@ -81,7 +81,8 @@ pub trait Parking {
     fn end_parked(&mut self, rows: &[ParkReceipt]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Puts rows back after they were tried, with what is known now. A row whose consumer has a record that says that this
-    /// message is parked owns that from now on. Fails with `Fenced` if any has a new owner.
+    /// message is parked owns that from now on. One that waits for a version, and does so again with the same class and
+    /// reason, keeps the time of its verdict: see [`GapBefore::since`]. Fails with `Fenced` if any has a new owner.
     fn put_back(&mut self, rows: &[PutBack]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Gives rows back untried, due at once (or after `delay`), without a verdict. Rows with a new owner are left
@@ -169,7 +170,8 @@ pub struct PutBack {
     /// What is known of it now.
     pub verdict: Verdict,
     /// What it waits under. Heeded where it begins to wait for a missing version, which wakes it by its aggregate, and
-    /// where it waited for one before; all other rows keep the order key that they were parked under.
+    /// where it waited for one before; all other rows keep the order key that they were parked under. A row that had none
+    /// when it began to wait has none again once it waits for no version: nothing of its key is to stand behind it.
     pub order_key: Option<String>,
 }
 
@@ -303,6 +305,19 @@ pub struct LeasedPark {
     pub attempts: u32,
     /// When it was parked first.
     pub parked_at: Timestamp,
+    /// What its verdict says, if it waits for a version or gave that up.
+    pub gap: Option<GapBefore>,
+}
+
+/// What is known of a row that waits for a missing version, or gave that up and was woken or revived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GapBefore {
+    /// The class of its failure, if it gave up.
+    pub class: Option<Class>,
+    /// Why it waits, or gave up.
+    pub reason: String,
+    /// When it got the first verdict in a row that says this.
+    pub since: Timestamp,
 }
 
 /// The records that a transaction has found, or left, saying that their message is parked, each with the content of that

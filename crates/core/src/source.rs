@@ -9,7 +9,7 @@ use crate::counters::Depth;
 use crate::error::{SourceError, StoreError};
 use crate::fingerprint::Fingerprint;
 use crate::message::Message;
-use crate::parked::ParkReceipt;
+use crate::parked::{GapBefore, ParkReceipt};
 use crate::store::{ConsumerId, Store};
 use crate::time::Timestamp;
 
@@ -154,7 +154,7 @@ impl<R> Delivery<R> {
             count: *count,
             is_uncounted: *is_uncounted,
             lane: *lane,
-            parked: *parked,
+            parked: parked.clone(),
             receipt: Arc::clone(receipt),
         }
     }
@@ -178,7 +178,7 @@ impl<R> fmt::Debug for Delivery<R> {
 }
 
 /// A message that was set aside and is tried again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParkedBefore {
     /// Its row, in hand.
     pub receipt: ParkReceipt,
@@ -188,6 +188,8 @@ pub struct ParkedBefore {
     pub attempts: u32,
     /// When it was parked first.
     pub since: Timestamp,
+    /// What is known of its waiting for a version, if that is what it did.
+    pub gap: Option<GapBefore>,
 }
 
 /// An id that a broker makes anew for each delivery: a delivery tag, a receipt handle, a lock token.

@@ -97,14 +97,14 @@ impl<S: ConsumerStore> ParkedSource<S> {
 }
 
 pub(crate) fn delivery(leased: LeasedPark) -> Delivery<ParkReceipt> {
-    let LeasedPark { receipt, message, fingerprint, attempts, parked_at, .. } = leased;
+    let LeasedPark { receipt, message, fingerprint, attempts, parked_at, gap, .. } = leased;
     let origin = message.headers.iter().filter(|(name, _)| *name == ORIGIN).last();
     let coordinate = origin.map(|(_, origin)| Coordinate::new(origin));
     let mut delivery = Delivery::new(message, receipt);
     delivery.coordinate = coordinate;
     // Leases that ended with a verdict, or with the row given back, killed nobody.
     delivery.count = Some(receipt.leases());
-    delivery.parked = Some(ParkedBefore { receipt, fingerprint, attempts, since: parked_at });
+    delivery.parked = Some(ParkedBefore { receipt, fingerprint, attempts, since: parked_at, gap });
     delivery
 }
 

@@ -9,7 +9,7 @@ use oncebox_core::failure::Class;
 use oncebox_core::fingerprint::Fingerprint;
 use oncebox_core::key::Key;
 use oncebox_core::parked::{
-    LeasedPark, Park, ParkLease, ParkReceipt, Parking, PutBack, Verdict, Waiting, Waits, still_parked,
+    GapBefore, LeasedPark, Park, ParkLease, ParkReceipt, Parking, PutBack, Verdict, Waiting, Waits, still_parked,
 };
 use oncebox_core::planted;
 use oncebox_core::store::ConsumerId;
@@ -313,8 +313,11 @@ fn read(mut row: Row) -> Result<LeasedPark, StoreError> {
     let fingerprint = Fingerprint::from_stored(scheme, hash);
     let (owns_record, attempts, parked_at): (i64, u32, i64) = (row.int()?, row.int()?, row.int()?);
     let parked_at = Timestamp::from_microsecond(parked_at).map_err(|_| corrupt("a time that no timestamp can hold"))?;
+    let (since, class, reason) = (row.time_or_null()?, row.int_or_null()?, row.text_or_null()?);
+    let gap =
+        since.zip(reason).map(|(since, reason)| GapBefore { class: class.and_then(Class::from_code), reason, since });
     let (message, owns_record) = (wire::read(&mut row)?, owns_record != 0);
-    Ok(LeasedPark { receipt, message, fingerprint, owns_record, attempts, parked_at })
+    Ok(LeasedPark { receipt, message, fingerprint, owns_record, attempts, parked_at, gap })
 }
 
 async fn end(

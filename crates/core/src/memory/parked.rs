@@ -11,7 +11,9 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::fingerprint::Fingerprint;
 use crate::key::Key;
 use crate::outcome::OutcomeKind;
-use crate::parked::{LeasedPark, Park, ParkLease, ParkReceipt, Parking, PutBack, Waiting, Waits, still_parked};
+use crate::parked::{
+    GapBefore, LeasedPark, Park, ParkLease, ParkReceipt, Parking, PutBack, Waiting, Waits, still_parked,
+};
 use crate::planted;
 use crate::replay::ReplayId;
 use crate::store::ConsumerId;
@@ -51,6 +53,8 @@ pub(super) struct Row {
     pub(super) note: Option<String>,
     pub(super) replay: Option<ReplayId>,
     pub(super) supersedes: Option<i64>,
+    /// While it waits for a version: it had no order key before.
+    pub(super) apart: bool,
 }
 
 impl Row {
@@ -156,6 +160,11 @@ pub(super) fn take(db: &mut MemoryDb, id: i64, mut row: Row, until: i64) -> Leas
         owns_record: row.park.owns_record,
         attempts: row.park.verdict.attempts,
         parked_at: row.parked_at,
+        gap: (!row.blocks()).then(|| GapBefore {
+            class: row.park.verdict.class,
+            reason: row.park.verdict.reason.clone(),
+            since: row.last_at,
+        }),
     };
     set_row(db, id, Some(row));
     leased
@@ -211,6 +220,7 @@ impl Parking for MemoryTx {
                 note: None,
                 replay: None,
                 supersedes: None,
+                apart: false,
             };
             // From one on, as identity columns do: zero is before the first.
             let id = db.state().parked.next_row + 1;
@@ -312,11 +322,23 @@ impl Parking for MemoryTx {
             });
             row.fence = receipt.given_back();
             row.due_at = due_at(now, verdict.waits);
-            row.last_at = time;
             let waited = !row.blocks();
-            row.park.verdict = verdict.clone();
-            if waited || !row.blocks() {
-                row.park.order_key.clone_from(order_key);
+            let before = std::mem::replace(&mut row.park.verdict, verdict.clone());
+            let says_the_same = before.class == verdict.class && before.reason == verdict.reason;
+            if !(waited && !row.blocks() && says_the_same) {
+                row.last_at = time;
+            }
+            match (waited, !row.blocks()) {
+                (false, false) => {}
+                (false, true) => {
+                    row.apart = row.park.order_key.is_none();
+                    row.park.order_key.clone_from(order_key);
+                }
+                (true, true) => row.park.order_key.clone_from(order_key),
+                (true, false) => {
+                    row.park.order_key = order_key.clone().filter(|_| !row.apart);
+                    row.apart = false;
+                }
             }
             set_row(db, receipt.row, Some(row));
         }

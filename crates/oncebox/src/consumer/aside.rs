@@ -68,7 +68,7 @@ pub(super) async fn park_behind<S: ConsumerStore, Src: Source<S>>(
     put_aside(engine, tx, judged, works, claims, behind).await
 }
 
-/// Takes out what versions say is not to be run.
+/// Takes out what versions say is not to be run, and learns what duplicates tell about versions.
 pub(super) async fn by_version<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     versioned: &Versioned,
@@ -77,7 +77,7 @@ pub(super) async fn by_version<S: ConsumerStore, Src: Source<S>>(
     works: &[Work<S, Src::Receipt>],
     claims: &[Option<&Claims>],
 ) -> Result<Sorted, StoreError> {
-    let mut sorted = versioned::sort_out(engine, versioned, tx, works, &judged.fresh).await?;
+    let mut sorted = versioned::sort_out(engine, versioned, tx, works, judged).await?;
     for (place, outcome) in std::mem::take(&mut sorted.ended) {
         judged.fresh.retain(|fresh| *fresh != place);
         judged.fates[place] = Some(Fate::Handled(outcome));
@@ -115,7 +115,7 @@ async fn put_aside<S: ConsumerStore, Src: Source<S>>(
                 judged.take_back.extend(business);
             }
         }
-        match works[place].delivery.parked {
+        match &works[place].delivery.parked {
             Some(parked) => {
                 let order_key = parking::order_key(engine, &works[place], verdict.waits);
                 back.push(PutBack::new(parked.receipt, verdict).under(order_key));

@@ -46,8 +46,8 @@ pub(super) enum Mode {
 
 /// How an attempt ended.
 pub(super) enum End<S: Store> {
-    /// All durable.
-    Committed { session: S::Session, fates: Vec<Fate>, hooks: Vec<Hook> },
+    /// All durable. `woken`: what waited for versions goes on.
+    Committed { session: S::Session, fates: Vec<Fate>, hooks: Vec<Hook>, woken: bool },
     /// Rolled back because of one message, as far as this run can tell.
     Suspect {
         session: Option<S::Session>,
@@ -137,11 +137,11 @@ async fn run<S: ConsumerStore, Src: Source<S>>(
         Err(error) => return End::Broken { session: None, doubt: None, error, during: During::Begin },
     };
     match inside(engine, tx, works, mode, marks).await {
-        Ok(Done { tx, fates, hooks, processing }) => match commit(engine, tx).await {
+        Ok(Done { tx, fates, hooks, processing, woken }) => match commit(engine, tx).await {
             Ended::Committed(session) => {
                 processing.into_iter().for_each(|processing| processing.end(Handled::Committed));
                 trace_duplicates(engine, works, &fates);
-                End::Committed { session, fates, hooks }
+                End::Committed { session, fates, hooks, woken }
             }
             Ended::RolledBack { session, error } => End::Broken { session, doubt: None, error, during: During::Engine },
             Ended::Unknown { doubt, error } => {
@@ -213,6 +213,8 @@ pub(super) struct Done<S: Store> {
     pub(super) fates: Vec<Fate>,
     pub(super) hooks: Vec<Hook>,
     pub(super) processing: Vec<Processing>,
+    /// Whether what waits for versions was woken.
+    pub(super) woken: bool,
 }
 
 /// Everything between begin and commit.
@@ -288,7 +290,7 @@ pub(super) async fn inside<S: ConsumerStore, Src: Source<S>>(
     if !judged.take_back.is_empty() {
         check!(tx, tx.unclaim(&judged.take_back).await);
     }
-    check!(tx, sorted.advance(engine, &mut tx).await);
+    let woken = check!(tx, sorted.advance(engine, &mut tx).await);
     if !added.outgoing.is_empty() {
         check!(tx, tx.emit(&added.outgoing).await);
     }
@@ -309,7 +311,7 @@ pub(super) async fn inside<S: ConsumerStore, Src: Source<S>>(
     }
     let hooks = plants::run_hooks_early(hooks).await;
     check!(tx, crashpoint("flushed").await);
-    Ok(Done { tx, fates, hooks, processing: added.processing })
+    Ok(Done { tx, fates, hooks, processing: added.processing, woken })
 }
 
 /// Takes out what the source's offsets in the store say is done.

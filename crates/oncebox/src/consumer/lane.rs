@@ -189,7 +189,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
             plants::acknowledge_now(&self.engine, &works).await;
         }
         match end {
-            End::Committed { session, fates, hooks } => {
+            End::Committed { session, fates, hooks, woken } => {
                 self.session = Some(session);
                 self.lost = 0;
                 self.unknown = 0;
@@ -203,8 +203,7 @@ impl<S: ConsumerStore, Src: Source<S>> Lane<S, Src> {
                 if probes && handled == 0 {
                     self.engine.breaker.probe_told_nothing();
                 }
-                if self.engine.versioned.is_some() && handled > 0 {
-                    // What waited for these versions was woken in the same transaction.
+                if woken {
                     self.engine.due.after(WOKEN_WITHIN);
                 }
                 let later = settle::committed(&self.engine, works, fates, hooks).await;

@@ -95,7 +95,7 @@ async fn inside<S: ConsumerStore, Src: Source<S>>(
     work: &Work<S, Src::Receipt>,
     verdict: Verdict,
 ) -> Result<bool, StoreError> {
-    if let Some(parked) = work.delivery.parked {
+    if let Some(parked) = &work.delivery.parked {
         let order_key = order_key(engine, work, verdict.waits);
         return tx.put_back(&[PutBack::new(parked.receipt, verdict).under(order_key)]).await.map(|()| true);
     }

@@ -20,9 +20,10 @@ pub(super) fn judge<S: ConsumerStore, Src: Source<S>>(
 ) -> Verdict {
     let message = &*work.delivery.message;
     let class = failure.class().unwrap_or(Class::Transient);
-    let before = work.delivery.parked.map_or(0, |parked| parked.attempts);
+    let before = work.delivery.parked.as_ref().map_or(0, |parked| parked.attempts);
     let attempts = before.saturating_add(1);
-    let age = work.delivery.parked.map_or(Duration::ZERO, |parked| age(engine.clock.now(), parked.since));
+    let parked = work.delivery.parked.as_ref();
+    let age = parked.map_or(Duration::ZERO, |parked| age(engine.clock.now(), parked.since));
     let retry = engine.retries.of(&message.kind);
     let waits = match class {
         Class::Transient => {
@@ -36,7 +37,7 @@ pub(super) fn judge<S: ConsumerStore, Src: Source<S>>(
 }
 
 /// None if clocks disagree.
-fn age(now: Timestamp, since: Timestamp) -> Duration {
+pub(super) fn age(now: Timestamp, since: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }
 

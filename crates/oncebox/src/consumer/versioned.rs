@@ -14,6 +14,8 @@ use oncebox_core::{Class, Failure, Key, Message, Outcome, OutcomeKind, Source, S
 
 use super::Engine;
 use super::alerts::Missing;
+use super::fate::{Fate, Judged};
+use super::verdict::age;
 use super::work::Work;
 use crate::context::Hook;
 
@@ -31,7 +33,8 @@ pub struct Versioned {
 #[non_exhaustive]
 pub enum Gap {
     /// Wait for what is missing, for at most this long and with at most this many messages of one aggregate; then the
-    /// message is parked for a person, or what is missing is [asked for](super::Consumer::on_missing).
+    /// message is parked for a person, or what is missing is [asked for](super::Consumer::on_missing) and waited for once
+    /// more. The time counts from when the message began to wait for the version that is missing.
     Wait {
         /// How long.
         time: Duration,
@@ -40,7 +43,7 @@ pub enum Gap {
     },
     /// Apply it: right for messages that carry the full state.
     Apply,
-    /// Park it for a person at once.
+    /// Park it for a person at once. It holds nobody up, and goes on by itself if what is missing comes after all.
     Fail,
 }
 
@@ -144,7 +147,7 @@ pub(super) struct Place {
     version: u64,
 }
 
-/// What versions say about the fresh messages of a batch.
+/// What versions say about the messages of a batch.
 #[derive(Default)]
 pub(super) struct Sorted {
     /// Those that are not to be run, and how they end.
@@ -158,16 +161,23 @@ pub(super) struct Sorted {
 }
 
 /// Sorts out what is fresh, with the versions of its aggregates locked. Within a batch versions advance in memory.
+///
+/// A duplicate that is done with takes its version along if that is the next one. It usually has done so in the transaction
+/// that recorded it, but not if an operator discarded it, or if it was handled before its consumer read versions: without
+/// this, the version after it would wait for ever.
 pub(super) async fn sort_out<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     versioned: &Versioned,
     tx: &mut S::Tx,
     works: &[Work<S, Src::Receipt>],
-    fresh: &[usize],
+    judged: &Judged,
 ) -> Result<Sorted, StoreError> {
     let place_of = |at: &usize| works[*at].ready.as_ref().ok().and_then(|ready| ready.version.as_ref());
+    let is_done = |at: usize| matches!(&judged.fates[at], Some(fate) if is_done_with(fate));
+    let asked: Vec<usize> =
+        (0..works.len()).filter(|at| judged.fresh.binary_search(at).is_ok() || is_done(*at)).collect();
     // In one order for all, so that two batches wait for each other instead of deadlocking.
-    let keys: BTreeSet<&Key> = fresh.iter().filter_map(place_of).map(|place| &place.key).collect();
+    let keys: BTreeSet<&Key> = asked.iter().filter_map(place_of).map(|place| &place.key).collect();
     let keys: Vec<Key> = keys.into_iter().cloned().collect();
     if keys.is_empty() {
         return Ok(Sorted::default());
@@ -175,9 +185,17 @@ pub(super) async fn sort_out<S: ConsumerStore, Src: Source<S>>(
     let locked = tx.lock_versions(engine.records.own, &keys).await?;
     let mut applied: BTreeMap<&Key, Option<u64>> = keys.iter().zip(locked).collect();
     let mut sorted = Sorted::default();
-    for at in fresh {
+    for at in &asked {
         let Some(Place { aggregate, key, version }) = place_of(at) else { continue };
         let Some(known) = applied.get_mut(key) else { continue };
+        if is_done(*at) {
+            // Over a gap it would make old ones of what is missing, whatever the policy.
+            if Standing::of(*version, *known, versioned.first) == Standing::Next {
+                *known = Some(*version);
+                sorted.advanced.insert(key.clone(), (aggregate.clone(), *version));
+            }
+            continue;
+        }
         let standing = match versioned.standing(*version, *known) {
             Standing::Stale if planted::is("stale-applied") => Standing::Next,
             standing => standing,
@@ -193,7 +211,12 @@ pub(super) async fn sort_out<S: ConsumerStore, Src: Source<S>>(
                 let missing = known.map_or(versioned.first, |known| known + 1);
                 let (verdict, is_asked) = wait_for(engine, versioned, tx, &works[*at], aggregate, missing).await?;
                 let (consumer, message) = (engine.name.as_str(), &works[*at].delivery.message);
-                sorted.hooks.extend(engine.alerts.verdict(consumer, message, &verdict));
+                let parked = works[*at].delivery.parked.as_ref();
+                let gave_up = parked.and_then(|parked| parked.gap.as_ref()).is_some_and(|gap| gap.class.is_some());
+                // Where nothing is waited for, it dies anew whenever its aggregate comes further. Told once.
+                if !(gave_up && versioned.gap == Gap::Fail) {
+                    sorted.hooks.extend(engine.alerts.verdict(consumer, message, &verdict));
+                }
                 if is_asked {
                     let (consumer, aggregate) = (consumer.to_owned(), aggregate.clone());
                     let missing = Missing { consumer, aggregate, from: missing, before: *version };
@@ -206,7 +229,15 @@ pub(super) async fn sort_out<S: ConsumerStore, Src: Source<S>>(
     Ok(sorted)
 }
 
+/// Whether nothing more will come of a message: it is a duplicate of what was applied, or refused, and not of what is parked.
+fn is_done_with(fate: &Fate) -> bool {
+    matches!(fate, Fate::Duplicate(outcome, _) if outcome.kind() != OutcomeKind::Parked)
+}
+
 /// How long a message waits for version `missing` of its aggregate, and whether it is time to ask for that.
+///
+/// It waits for as long as the policy says from when it began to, and once more from when it was asked for. How far that
+/// is, its row tells by the reason of its verdict. Where the aggregate has come further since, it begins anew.
 async fn wait_for<S: ConsumerStore, Src: Source<S>>(
     engine: &Engine<S, Src>,
     versioned: &Versioned,
@@ -215,60 +246,58 @@ async fn wait_for<S: ConsumerStore, Src: Source<S>>(
     aggregate: &str,
     missing: u64,
 ) -> Result<(Verdict, bool), StoreError> {
-    let attempts = work.delivery.parked.map_or(0, |parked| parked.attempts);
-    let gone_on = work.delivery.parked.map_or(Duration::ZERO, |parked| {
-        Duration::try_from(engine.clock.now().duration_since(parked.since)).unwrap_or_default()
-    });
-    let mut is_asked = false;
-    let waits = match versioned.gap {
-        // What was asked for gets as long again.
-        Gap::Wait { time, .. }
-            if gone_on >= time && gone_on < time.saturating_mul(2) && engine.alerts.has_fetcher() =>
-        {
-            is_asked = true;
-            Some(time.saturating_mul(2) - gone_on)
-        }
-        Gap::Wait { time, .. } if gone_on >= time => None,
-        Gap::Wait { time, messages } => {
-            let others = match work.delivery.parked {
-                None => tx.count_gaps(engine.records.own, aggregate).await?,
-                Some(_) => 0,
-            };
-            (others < messages).then(|| LOOK_AGAIN.min(time - gone_on))
-        }
-        _ => None,
-    };
     let kind = &work.delivery.message.kind;
-    let reason = format!("version {missing} of its aggregate is missing");
-    let verdict = match waits {
-        Some(wait) => {
-            let cause = Cause::new(None, kind, "gap");
-            Verdict { waits: Waits::Gap(wait), class: None, cause, reason, attempts }
-        }
-        None => {
-            let class = Some(Class::Permanent);
-            // Where nothing is waited for, a person decides about each.
-            let waits = if versioned.gap == Gap::Fail { Waits::Person } else { Waits::Missing };
-            Verdict { waits, class, cause: Cause::new(class, kind, "gap"), reason, attempts }
-        }
+    let parked = work.delivery.parked.as_ref();
+    let attempts = parked.map_or(0, |parked| parked.attempts);
+    let lacks = format!("version {missing} of its aggregate is missing");
+    let dead = |reason: String| {
+        let class = Some(Class::Permanent);
+        // Also where nothing is waited for: in the way of its order key it would hold up the very message that it misses.
+        Verdict { waits: Waits::Missing, class, cause: Cause::new(class, kind, "gap"), reason, attempts }
     };
-    Ok((verdict, is_asked))
+    let Gap::Wait { time, messages } = versioned.gap else { return Ok((dead(lacks), false)) };
+    if parked.is_none() && tx.count_gaps(engine.records.own, aggregate).await? >= messages {
+        return Ok((dead(format!("{lacks}, and as many messages as may be wait for it")), false));
+    }
+    let waits = |reason: String, wait: Duration| {
+        let cause = Cause::new(None, kind, "gap");
+        Verdict { waits: Waits::Gap(LOOK_AGAIN.min(wait)), class: None, cause, reason, attempts }
+    };
+    let asked = format!("{lacks}, and was asked for");
+    let can_ask = engine.alerts.has_fetcher();
+    let now = engine.clock.now();
+    let (is_asked, gone) = match (parked, parked.and_then(|parked| parked.gap.as_ref())) {
+        (_, Some(gap)) if gap.class.is_none() && gap.reason == asked => (true, age(now, gap.since)),
+        (_, Some(gap)) if gap.class.is_none() && gap.reason == lacks => (false, age(now, gap.since)),
+        // It gave up before, and was revived: nothing has changed.
+        (_, Some(gap)) if gap.reason == lacks => (false, Duration::MAX),
+        // It did not wait for a version before. Whoever replays what is as old as that does not want to wait until it is
+        // asked for.
+        (Some(parked), None) if can_ask => (false, age(now, parked.since)),
+        _ => (false, Duration::ZERO),
+    };
+    Ok(match (is_asked, time.checked_sub(gone).filter(|left| !left.is_zero())) {
+        (true, Some(left)) => (waits(asked, left), false),
+        (false, Some(left)) => (waits(lacks, left), false),
+        (false, None) if can_ask => (waits(asked, time), true),
+        (_, None) => (dead(lacks), false),
+    })
 }
 
 impl Sorted {
-    /// Notes how far aggregates have come, and wakes what waited for it.
+    /// Notes how far aggregates have come, and wakes what waited for it. Answers whether any came further.
     pub(super) async fn advance<S: ConsumerStore, Src: Source<S>>(
         self,
         engine: &Engine<S, Src>,
         tx: &mut S::Tx,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         if self.advanced.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let versions: Vec<(Key, u64)> =
             self.advanced.iter().map(|(key, (_, version))| (key.clone(), *version)).collect();
         tx.advance_versions(engine.records.own, &versions).await?;
         let aggregates: Vec<&str> = self.advanced.values().map(|(aggregate, _)| aggregate.as_str()).collect();
-        tx.wake_gaps(engine.records.own, &aggregates).await
+        tx.wake_gaps(engine.records.own, &aggregates).await.map(|()| true)
     }
 }

@@ -81,7 +81,7 @@ pub(crate) async fn a_conflict_under_a_former_key_stays_none_of_its_duplicates<F
     );
 }
 
-/// Parked as what could not be tried, revived too late to wait any longer: the missing version comes after all.
+/// Parked as what could not be tried, revived, and given up: the missing version comes after all.
 pub(crate) async fn a_replayed_version_that_gave_up_goes_on<F: EngineFixture>(setup: Setup<F>) {
     let version = |id: &str, version: u64| {
         let mut message = note(id, &format!("a:{version}")).with_order_key("a");
@@ -101,6 +101,8 @@ pub(crate) async fn a_replayed_version_that_gave_up_goes_on<F: EngineFixture>(se
     };
     setup.advance(Duration::from_secs(66)).await;
     deal_with_first(&setup, false).await;
+    run_until(versioned(), "it waits", async |seen| seen.gaps >= 1 && seen.in_hand == 0).await;
+    setup.advance(Duration::from_secs(66)).await;
     run_until(versioned(), "it gives up", async |seen| seen.dead == 1 && seen.in_hand == 0).await;
     source.send(version("one", 1));
     let mut looks = 0;

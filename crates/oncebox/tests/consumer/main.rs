@@ -40,6 +40,7 @@ mod sql;
 mod stored;
 mod unleased;
 mod versions;
+mod versions_found;
 
 /// Runs each case on each store, as tests named after it in the modules `memory`, `sqlite` and `postgres`.
 macro_rules! on_every_store {
@@ -257,6 +258,19 @@ on_every_store! {
     versions::a_gap_that_must_not_be_is_dead_at_once,
     versions::a_message_without_a_version_is_dead,
     versions::the_next_version_waits_for_a_retry_and_not_for_a_rejection,
+    versions_found::the_next_version_does_not_wait_for_a_rejected_one,
+    versions_found::the_next_version_does_not_wait_for_a_discarded_one,
+    versions_found::the_next_version_waits_for_one_that_is_parked,
+    versions_found::versions_that_are_read_from_now_on_go_on,
+    versions_found::a_duplicate_makes_nothing_old_that_is_missing,
+    versions_found::a_gap_that_must_not_be_closes_all_the_same,
+    versions_found::what_waits_apart_holds_nobody_up,
+    versions_found::what_waits_apart_for_a_version_holds_nobody_up,
+    versions_found::a_gap_looked_at_in_time_is_asked_for,
+    versions_found::a_gap_looked_at_late_is_asked_for,
+    versions_found::a_replayed_version_is_asked_for,
+    versions_found::what_is_missing_next_is_asked_for_too,
+    versions_found::a_gap_that_must_not_be_is_told_once,
     alerts::the_owner_is_told_of_what_is_dead_once_it_is,
     alerts::what_is_missing_is_asked_for_before_it_is_given_up,
     horizon::what_was_forgotten_is_parked_and_not_applied_again,

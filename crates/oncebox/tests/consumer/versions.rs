@@ -166,12 +166,19 @@ pub(crate) async fn full_states_are_applied_over_a_gap<F: EngineFixture>(setup: 
 
 pub(crate) async fn a_gap_that_must_not_be_is_dead_at_once<F: EngineFixture>(setup: Setup<F>) {
     let source = MemorySource::new();
-    source.send_all([usual("a", 1), usual("a", 3), usual("a", 2)]);
+    source.send(usual("a", 1));
+    run_dry(versioned(&setup, &source, Gap::Fail).lanes(1), &source).await;
+    source.send(usual("a", 3));
     let seen = run_dry(versioned(&setup, &source, Gap::Fail).lanes(1), &source).await;
-    assert_eq!((seen.handled, seen.gaps, seen.dead), (2, 0, 1));
+    assert_eq!((seen.handled, seen.gaps, seen.dead), (0, 0, 1));
     let dead = only_parked(&setup).await;
     assert_eq!((dead.id.as_str(), dead.state, dead.class), ("a-3", DEAD, Some(Class::Permanent)));
-    assert_eq!(effects(&setup).await, ["a:1", "a:2"]);
+    assert_eq!(effects(&setup).await, ["a:1"]);
+    // What is missing comes after all.
+    source.send(usual("a", 2));
+    let both = async |seen: &Snapshot| seen.handled == 2 && seen.in_hand == 0;
+    run_until(versioned(&setup, &source, Gap::Fail).lanes(1), "both are applied", both).await;
+    assert_eq!(F::effects(&setup.store).await, ["a:1", "a:2", "a:3"]);
 }
 
 pub(crate) async fn a_message_without_a_version_is_dead<F: EngineFixture>(setup: Setup<F>) {

@@ -221,6 +221,7 @@ impl Dialect for SqliteDialect {
         Migration { version: 12, name: "depths", sql: include_str!("../migrations/sqlite/0012_depths.sql") },
         Migration { version: 13, name: "identity", sql: include_str!("../migrations/sqlite/0013_identity.sql") },
         Migration { version: 14, name: "given up", sql: include_str!("../migrations/sqlite/0014_given_up.sql") },
+        Migration { version: 15, name: "apart", sql: include_str!("../migrations/sqlite/0015_apart.sql") },
     ];
 
     fn place(&self) -> &str {

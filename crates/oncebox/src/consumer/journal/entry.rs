@@ -146,7 +146,7 @@ impl<S: ConsumerStore, Src: Source<S>> Engine<S, Src> {
         let told = Told {
             end: end.end,
             cause: end.cause,
-            attempt: delivery.parked.map_or(delivery.count, |parked| Some(parked.attempts.saturating_add(1))),
+            attempt: delivery.parked.as_ref().map_or(delivery.count, |parked| Some(parked.attempts.saturating_add(1))),
             was_parked: delivery.parked.is_some(),
             handler_millis,
             coordinate: coordinate.map(|coordinate| bounded(coordinate.as_str()).to_owned()),

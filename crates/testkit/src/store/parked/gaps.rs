@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use oncebox_core::parked::{ParkStore, Parking, Waits};
-use oncebox_core::{ConsumerId, Transaction};
+use oncebox_core::parked::{Park, ParkStore, Parking, Verdict, Waits};
+use oncebox_core::{Class, ConsumerId, Transaction};
 
 use super::steps::{
     LEASE_AND_MORE, NOW, add, blocked, end, in_order, lease, parked, put_back, put_back_under, receipts, release, text,
@@ -157,6 +157,72 @@ pub async fn what_begins_to_wait_for_a_version_waits_under_its_aggregate<F: Stor
         let others: Vec<_> = woken.iter().map(|row| row.receipt).filter(|row| *row != k1).collect();
         end(store, &others).await.expect("it is in hand");
     }
+}
+
+/// It was parked where nothing waits behind it, and stands there again, however often it waited for a version.
+pub async fn what_had_no_order_key_has_none_after_it_waited_for_a_version<F: StoreFixture<Store: ParkStore>>(
+    setup: Setup<F>,
+) {
+    let store = &setup.store;
+    let billing = consumer(store, "billing").await;
+    add(store, &[parked(billing, "no key")]).await;
+    for waits in [NOW, Waits::Person] {
+        for gap in [GAP, Waits::Missing, GAP] {
+            let row = lease(store, billing).await.remove(0).receipt;
+            put_back_under(store, row, verdict(gap, 0), "aggregate").await.expect("it is in hand");
+            wake(store, billing, &["aggregate"]).await;
+        }
+        let row = lease(store, billing).await.remove(0).receipt;
+        put_back_under(store, row, verdict(waits, 1), "k").await.expect("it is in hand");
+        assert_eq!(blocked(store, billing, &["k", "aggregate"]).await, [false, false]);
+    }
+    // What has an order key keeps one.
+    add(store, &[in_order(billing, "k", "k1", NOW)]).await;
+    for gap in [GAP, GAP] {
+        let row = lease(store, billing).await.remove(0).receipt;
+        put_back_under(store, row, verdict(gap, 0), "aggregate").await.expect("it is in hand");
+        wake(store, billing, &["aggregate"]).await;
+    }
+    let row = lease(store, billing).await.remove(0).receipt;
+    put_back_under(store, row, verdict(NOW, 1), "k").await.expect("it is in hand");
+    assert_eq!(blocked(store, billing, &["k", "aggregate"]).await, [true, false]);
+}
+
+/// Looked at and put back with the same words, it has waited since it began to. Other words, or that it gave up, are new.
+/// Nothing is told of rows that wait for something else.
+pub async fn a_row_tells_since_when_it_waits_for_a_version<F: StoreFixture<Store: ParkStore>>(setup: Setup<F>) {
+    let store = &setup.store;
+    let billing = consumer(store, "billing").await;
+    let says = |waits, class, reason: &str| Verdict { class, reason: reason.to_owned(), ..verdict(waits, 0) };
+    let waits = |reason| says(GAP, None, reason);
+    let gave_up = |reason| says(Waits::Missing, Some(Class::Permanent), reason);
+    let (two, asked) = ("2 is missing", "2 is missing, and was asked for");
+    let look = async || {
+        setup.advance(Duration::from_secs(60)).await;
+        wake(store, billing, &["a"]).await;
+        lease(store, billing).await.remove(0)
+    };
+    add(store, &[Park { verdict: waits(two), ..in_order(billing, "a", "a3", GAP) }]).await;
+    let mut row = look().await;
+    let again =
+        [waits(two), waits(two), waits(asked), waits(asked), gave_up(asked), gave_up(two), gave_up(two), waits(two)];
+    for (step, next) in again.into_iter().enumerate() {
+        let before = row.gap.expect("it waits for a version");
+        put_back_under(store, row.receipt, next.clone(), "a").await.expect("it is in hand");
+        row = look().await;
+        let after = row.gap.clone().expect("it waits for a version");
+        assert_eq!((after.class, after.reason.as_str()), (next.class, next.reason.as_str()), "{step}");
+        let is_same = (before.class, before.reason) == (next.class, next.reason);
+        assert_eq!(after.since == before.since, is_same, "{step}");
+        assert!(after.since >= before.since, "{step}");
+    }
+    put_back_under(store, row.receipt, verdict(NOW, 1), "a").await.expect("it is in hand");
+    let row = lease(store, billing).await.remove(0);
+    assert_eq!(row.gap, None, "it waits for no version");
+    // What begins to wait with the words that it had before has not waited until now.
+    put_back_under(store, row.receipt, waits(two), "a").await.expect("it is in hand");
+    let began = look().await.gap.expect("it waits for a version").since;
+    assert!(began > row.parked_at, "it was parked before");
 }
 
 /// Keys of any length and content are told apart.

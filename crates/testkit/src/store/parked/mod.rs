@@ -115,6 +115,8 @@ macro_rules! parked_suite {
             a_row_in_hand_is_not_woken,
             what_gave_up_a_gap_holds_nobody_up,
             what_begins_to_wait_for_a_version_waits_under_its_aggregate,
+            what_had_no_order_key_has_none_after_it_waited_for_a_version,
+            a_row_tells_since_when_it_waits_for_a_version,
             long_and_hostile_order_keys_wake_only_themselves,
             leases_that_nobody_gave_back_are_counted,
         ] }
