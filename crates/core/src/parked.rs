@@ -215,8 +215,8 @@ pub enum Waits {
     Gap(Duration),
     /// A person: dead.
     Person,
-    /// A person, for a version that did not come in time: dead, and holds nobody up. If that version comes after all, it
-    /// is [woken](Parking::wake_gaps).
+    /// A person, for a version that did not come in time, or is not waited for: dead, and holds nobody up. If that version
+    /// comes after all, it is [woken](Parking::wake_gaps).
     Missing,
 }
 

@@ -1,19 +1,19 @@
 -- Puts rows back that are still in hand under these fences, with what is known now (primary key). Fewer than asked for:
 -- one has a new owner. Without a delay a row is dead. A row that was there before its record owns that from now on
 -- (inbox, primary key): whoever records that it is parked has done so before, in this transaction. What begins or ends to
--- wait for a version gets another order key; what had none before has none again. What goes on
--- waiting for one as it did keeps the time of its verdict.
+-- wait for a version gets another order key; what had none before has none again. What goes on waiting for one as it did
+-- keeps the time of its verdict.
 with clock as (select coalesce($1::int8, (extract(epoch from clock_timestamp()) * 1000000)::int8) as now)
 update {schema}.parked
 set fence = (parked.fence / 1024 + 1) % 2097152 * 1024, state = verdict.state, behind = 0,
     due_at = (select now from clock) + verdict.delay,
     order_hash = case
-        when parked.apart = 1 and verdict.state <> 2 then null
+        when parked.apart = 1 and parked.state = 2 and verdict.state <> 2 then null
         when 2 in (parked.state, verdict.state) then verdict.order_hash
         else parked.order_hash
     end,
     order_key = case
-        when parked.apart = 1 and verdict.state <> 2 then null
+        when parked.apart = 1 and parked.state = 2 and verdict.state <> 2 then null
         when 2 in (parked.state, verdict.state) then verdict.order_key
         else parked.order_key
     end,

@@ -8,12 +8,12 @@ update oncebox_parked
 set fence = (oncebox_parked.fence / 1024 + 1) % 2097152 * 1024, state = value ->> 2, behind = 0,
     due_at = (select now from clock) + (value ->> 3),
     order_hash = case
-        when apart = 1 and value ->> 2 <> 2 then null
+        when apart = 1 and state = 2 and value ->> 2 <> 2 then null
         when 2 in (state, value ->> 2) then value ->> 8
         else order_hash
     end,
     order_key = case
-        when apart = 1 and value ->> 2 <> 2 then null
+        when apart = 1 and state = 2 and value ->> 2 <> 2 then null
         when 2 in (state, value ->> 2) then unhex(value ->> 9)
         else order_key
     end,
