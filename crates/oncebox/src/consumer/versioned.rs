@@ -271,9 +271,9 @@ async fn wait_for<S: ConsumerStore, Src: Source<S>>(
         (_, Some(gap)) if gap.class.is_none() && gap.reason == lacks => (false, age(now, gap.since)),
         // It gave up before, and was revived: nothing has changed.
         (_, Some(gap)) if gap.reason == lacks => (false, Duration::MAX),
-        // It did not wait for a version before. Whoever replays what is as old as that does not want to wait until it is
-        // asked for.
-        (Some(parked), None) if can_ask => (false, age(now, parked.since)),
+        // Parked for another reason, it was away for as long. A replay of what is old is not to wait before what is missing is
+        // asked for, nor where nothing can be asked for; if it comes after all, that wakes the message.
+        (Some(parked), None) => (false, age(now, parked.since)),
         _ => (false, Duration::ZERO),
     };
     Ok(match (is_asked, time.checked_sub(gone).filter(|left| !left.is_zero())) {

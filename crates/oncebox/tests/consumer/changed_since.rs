@@ -101,8 +101,6 @@ pub(crate) async fn a_replayed_version_that_gave_up_goes_on<F: EngineFixture>(se
     };
     setup.advance(Duration::from_secs(66)).await;
     deal_with_first(&setup, false).await;
-    run_until(versioned(), "it waits", async |seen| seen.gaps >= 1 && seen.in_hand == 0).await;
-    setup.advance(Duration::from_secs(66)).await;
     run_until(versioned(), "it gives up", async |seen| seen.dead == 1 && seen.in_hand == 0).await;
     source.send(version("one", 1));
     let mut looks = 0;
