@@ -6,11 +6,11 @@ use std::time::Duration;
 use oncebox::memory::MemorySource;
 use oncebox::{Consumer, Context, Gap, Message, Outcome, Retry, Versioned};
 use oncebox_admin::{Admin, Forecast, Plan};
-use oncebox_core::parked::{Cause, Park, Verdict, Waits};
+use oncebox_core::parked::{Park, Waits};
 use oncebox_core::quarantine::{ParkedState, Quarantine, QuarantineStore};
 use oncebox_core::replay::ReplayState;
 use oncebox_core::versions::{VersionPolicy, Versions};
-use oncebox_core::{Class, ConsumerId, OutcomeKind, Transaction};
+use oncebox_core::{ConsumerId, OutcomeKind, Transaction};
 use oncebox_testkit::store::{Setup, StoreFixture};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -149,11 +149,8 @@ where
 {
     let store = &setup.store;
     let us = consumer(store).await;
-    let mut gave_up = letter(us, "b2", "b", 2);
-    let (class, reason) = (Some(Class::Permanent), "version 1 of its aggregate is missing".to_owned());
-    let cause = Cause::new(class, &gave_up.message.kind, "gap");
-    gave_up.verdict = Verdict { waits: Waits::Missing, class, cause, reason, attempts: 0 };
-    let letters = [letter(us, "a1", "a", 1), letter(us, "a3", "a", 3), letter(us, "a2", "a", 2), gave_up];
+    let letters =
+        [letter(us, "a1", "a", 1), letter(us, "a3", "a", 3), letter(us, "a2", "a", 2), letter(us, "b2", "b", 2)];
     park(store, &letters).await;
     let unversioned = dead(us, message("none", "{}"));
     park(store, std::slice::from_ref(&unversioned)).await;
