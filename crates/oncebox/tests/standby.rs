@@ -135,18 +135,20 @@ async fn a_server_process_is_ended_if_it_is_the_one_and_waits_for_no_standby() {
         assert!(ask(&mut eye, TERMINATE, &stranger).await.is_empty());
     }
     pair.script(&["stop", "standby"]);
-    let waits = tokio::spawn(async move { writer.execute("insert into t default values").await.map(drop) });
-    a_commit_waits(&primary, 0.0).await;
-    assert_eq!(ask(&mut eye, FOLLOWED, &[]).await, ["f"]);
-    assert_eq!(ask(&mut eye, STANDBY, &one).await.len(), 1);
-    for not_waiting in [other, strangers[0], strangers[1]] {
-        assert!(ask(&mut eye, STANDBY, &not_waiting).await.is_empty());
-    }
-    assert!(ask(&mut eye, TERMINATE, &one).await.is_empty(), "it would count on this server alone");
-    assert_eq!(ask(&mut eye, LIVES, &one).await, [one[0].to_string()]);
-    assert_eq!(ask(&mut eye, TERMINATE, &other).await, ["t"]);
-    pair.script(&["restart", "standby"]);
-    waits.await.unwrap().unwrap();
+    let seen = async {
+        a_commit_waits(&primary, 0.0).await;
+        assert_eq!(ask(&mut eye, FOLLOWED, &[]).await, ["f"]);
+        assert_eq!(ask(&mut eye, STANDBY, &one).await.len(), 1);
+        for not_waiting in [other, strangers[0], strangers[1]] {
+            assert!(ask(&mut eye, STANDBY, &not_waiting).await.is_empty());
+        }
+        assert!(ask(&mut eye, TERMINATE, &one).await.is_empty(), "it would count on this server alone");
+        assert_eq!(ask(&mut eye, LIVES, &one).await, [one[0].to_string()]);
+        assert_eq!(ask(&mut eye, TERMINATE, &other).await, ["t"]);
+        pair.script(&["restart", "standby"]);
+    };
+    let (written, ()) = tokio::join!(writer.execute("insert into t default values"), seen);
+    written.unwrap();
 }
 
 /// A row of the outbox that no standby has is not published: after a failover its message is handled again, and what it

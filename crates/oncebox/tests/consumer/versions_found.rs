@@ -256,7 +256,8 @@ async fn looked_at_late<F: EngineFixture>(setup: &Setup<F>, late: Duration, as_g
     }
     let both = async |seen: &Snapshot| seen.handled == 2 && seen.in_hand == 0;
     run_until(versioned("noted"), "it is asked for, and both are applied", both).await;
-    assert_eq!((asked.lock().unwrap().len(), effects(setup).await.len()), (1, 2));
+    let applied = effects(setup).await.len();
+    assert_eq!((asked.lock().unwrap().len(), applied), (1, 2));
 }
 
 pub(crate) async fn a_gap_looked_at_in_time_is_asked_for<F: EngineFixture>(setup: Setup<F>) {
