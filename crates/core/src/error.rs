@@ -207,6 +207,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_may_pass_by_itself_is_tried_again() {
+        use StoreErrorKind::{Configuration, Contended, Corrupt, Fenced, Refused, Unavailable};
+        let is_retryable = |kind| StoreError::new(kind, "claim", "a reason").is_retryable();
+        assert!([Unavailable, Contended].into_iter().all(is_retryable));
+        assert!(![Configuration, Corrupt, Fenced, Refused].into_iter().any(is_retryable));
+    }
+
+    #[test]
     fn a_source_that_lives_in_a_store_has_the_store_s_page() {
         let away = StoreError::new(StoreErrorKind::Unavailable, "connect", "nobody answers");
         assert_eq!(SourceError::from(away).code(), Code::StoreAway);

@@ -59,7 +59,9 @@ fn data_is_cut_out_of_a_structured_event_as_it_was_written() {
         let event = format!(r#"{{"specversion":"1.0","id":"1","type":"t","data": {data} }}"#);
         assert_eq!(unpacked(&event).payload, *data);
         let sent = message().with_payload(data.to_owned());
-        assert_eq!(unpacked(&String::from_utf8(structured(&sent, None)).unwrap()).payload, *data);
+        let body = String::from_utf8(structured(&sent, None)).unwrap();
+        assert_eq!(unpacked(&body).payload, *data);
+        assert!(body.contains(r#""datacontenttype":"application/json""#), "other readers go by it: {body}");
     }
 }
 

@@ -388,6 +388,12 @@ mod tests {
     }
 
     #[test]
+    fn keys_that_callers_make_are_bridged_by_the_one_that_equals_them() {
+        let error = ask(&offer("b", None), &known(Some(bound(OWN_KEYS, None)), None)).unwrap_err().to_string();
+        assert!(error.contains("add `key_was` with the key that equals those that its callers make"), "{error}");
+    }
+
+    #[test]
     fn a_change_that_names_what_was_is_bridged_until_the_horizon_is_past_it() {
         let changed = ask(&offer("b", Some("a")), &known(Some(bound("a", None)), None)).unwrap();
         assert_eq!(changed, Decided { keep: Some(bound("b", Some(("a", 1_000)))), bridge: Bridge::Was });

@@ -254,6 +254,24 @@ mod tests {
     }
 
     #[test]
+    fn after_a_conflict_the_limit_grows_one_by_one_from_half() {
+        let mut pace = Pace::new(100);
+        while pace.limit() < 100 {
+            pace.went_well(false);
+        }
+        pace.was_contended();
+        assert_eq!(pace.limit(), 1);
+        let mut limits = vec![1];
+        while pace.limit() < 53 {
+            pace.went_well(false);
+            if limits.last() != Some(&pace.limit()) {
+                limits.push(pace.limit());
+            }
+        }
+        assert_eq!(limits, [1, 2, 4, 8, 16, 32, 50, 51, 52, 53]);
+    }
+
+    #[test]
     fn a_single_conflict_is_soon_forgotten() {
         let mut pace = Pace::new(100);
         while pace.limit() < 100 {

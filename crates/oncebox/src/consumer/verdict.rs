@@ -65,3 +65,17 @@ fn reason(failure: &Failure) -> String {
     }
     reason
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_reason_is_cut_between_characters() {
+        let reason_of = |text: String| reason(&Failure::permanent(text));
+        assert_eq!(reason_of("a".repeat(REASON_MAX)), "a".repeat(REASON_MAX));
+        assert_eq!(reason_of("a".repeat(REASON_MAX + 1)), format!("{}…", "a".repeat(REASON_MAX)));
+        let cut = "a".repeat(REASON_MAX - 1);
+        assert_eq!(reason_of(format!("{cut}€")), format!("{cut}…"), "within a character of three bytes");
+    }
+}
