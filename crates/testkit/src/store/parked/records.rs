@@ -23,11 +23,15 @@ fn place(request: &ClaimRequest) -> (ConsumerId, Key) {
 
 /// Claims and records as parked, as whoever parks a message does.
 async fn set_aside<S: Store>(store: &S, requests: &[&ClaimRequest]) {
+    set_aside_as(store, requests, &kept()).await;
+}
+
+async fn set_aside_as<S: Store>(store: &S, requests: &[&ClaimRequest], outcome: &Outcome) {
     let mut tx = begin(store).await;
     for request in requests {
         assert_eq!(claim(&mut tx, request).await, Claim::Fresh);
         let (consumer, key) = place(request);
-        tx.record(&[(consumer, key, kept())]).await.expect("the outcome of a claimed key can be recorded");
+        tx.record(&[(consumer, key, outcome.clone())]).await.expect("the outcome of a claimed key can be recorded");
     }
     commit(tx).await;
 }
@@ -300,7 +304,9 @@ pub async fn a_row_that_ends_leaves_no_parked_record<F: StoreFixture<Store: Park
     let other_content = ClaimRequest { fingerprint: fingerprint(8), ..record(shared, &own) };
     let other_scheme = Fingerprint::from_stored(scheme + 1, hash);
     let other_scheme = ClaimRequest { fingerprint: other_scheme, ..record(shared, &no) };
-    set_aside(store, &[&gone[0], &gone[1], &gone[2], &other_content, &other_scheme]).await;
+    // Shared ones name no consumer, as those of former versions.
+    let unnamed = Outcome::of(OutcomeKind::Parked);
+    set_aside_as(store, &[&gone[0], &gone[1], &gone[2], &other_content, &other_scheme], &unnamed).await;
     let rejected = record(billing, &no);
     let mut tx = begin(store).await;
     claim(&mut tx, &rejected).await;
@@ -313,7 +319,7 @@ pub async fn a_row_that_ends_leaves_no_parked_record<F: StoreFixture<Store: Park
     }
     assert_eq!(stored(store, &rejected).await, Outcome::rejected("closed"));
     for of_another in [&other_content, &other_scheme] {
-        assert_eq!(stored(store, of_another).await, kept());
+        assert_eq!(stored(store, of_another).await, unnamed);
     }
 }
 
@@ -325,9 +331,10 @@ pub async fn a_shared_record_of_another_row_stays_parked<F: StoreFixture<Store: 
     let [here, there] = [billing, shipping].map(|consumer| parked(consumer, "a"));
     let [own, shared] = [billing, shared].map(|consumer| ClaimRequest { consumer, ..of(&here) });
     add(store, &[here, there]).await;
-    set_aside(store, &[&own, &shared]).await;
+    let unnamed = Outcome::of(OutcomeKind::Parked);
+    set_aside_as(store, &[&own, &shared], &unnamed).await;
     end(store, &receipts(&lease(store, billing).await)).await.expect("a row that is done can be ended");
-    assert_eq!((stored(store, &own).await, stored(store, &shared).await), (Outcome::applied(), kept()));
+    assert_eq!((stored(store, &own).await, stored(store, &shared).await), (Outcome::applied(), unnamed));
     end(store, &receipts(&lease(store, shipping).await)).await.expect("a row that is done can be ended");
     assert_eq!(stored(store, &shared).await, Outcome::applied());
 }
