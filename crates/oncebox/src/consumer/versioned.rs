@@ -43,7 +43,7 @@ pub enum Gap {
     },
     /// Apply it: right for messages that carry the full state.
     Apply,
-    /// Park it for a person at once. It holds nobody up, and goes on by itself if what is missing comes after all.
+    /// Park it for an operator at once. It blocks no other message, and resumes by itself if the missing version arrives.
     Fail,
 }
 
